@@ -140,8 +140,8 @@ def advise(
     Returns
     -------
     tuple
-        The comparison of the policies, what was replayed, and the guidelines' document for the source `name`, which is
-        None if it could not be made.
+        The comparison of the policies, what was replayed, and the guidelines' document for the source `name`, or
+        None if the document could not be made.
     """
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replay_answers import replayed_answers, unreplayed_answers

@@ -53,7 +53,7 @@ def bill_answers(
     faults: Faults,
     by: str | None = None,
 ) -> tuple[list[Answer | Unanswered], Bill | None]:
-    """Return the lines of the bill for the report, and the bill; nothing without prices. The user may have chosen `by`.
+    """Return the lines of the bill for the report, and the bill; nothing without prices. The user may set `by`.
 
     Failed jobs are defined as in the efficiency answer. `faults` records a failed bill.
     """

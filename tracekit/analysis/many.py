@@ -107,7 +107,7 @@ def analyze_many(
                     )
             except OutputError:
                 raise  # with a full disk, the other sources fail too
-            except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever fails one source, analyze the others
+            except (Exception, PanicException) as error:  # noqa: BLE001 -- any error fails one source only
                 why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
                 progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))
                 entries.append(_entry(name, path, chosen, error=why))

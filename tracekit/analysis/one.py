@@ -74,8 +74,8 @@ def analyze(
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
-        Settings of the analysis. If only one of the capacities 'listed' and 'observed' is available, that one is used
-        and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
+        Settings of the analysis. If only one of the capacities 'listed' and 'observed' is available, the analysis
+        uses it, and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
     force : bool
         Whether to replace an existing report at `out`.
     progress : Progress, optional

@@ -25,7 +25,7 @@ _LEAST_INTERVALS = 20
 """Number of intervals for a log that is too long for hourly ones, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""Its test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
+"""The test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
@@ -93,7 +93,7 @@ def _step(tenants: int, span_s: float, *, too_long: bool) -> int | None:
 
 
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
-    """Return the parameters of a query that differ from its defaults, with a sentence for those that need a note.
+    """Return the parameters of a query that differ from its defaults, with a sentence for parameters that need a note.
 
     Queries about a whole cluster get its size, and count free GPUs on the machines that make up this size. Time after
     the last submission counts neither as idle nor as used, except in a table next to published numbers that include it.

@@ -100,7 +100,7 @@ class TraceReport:
         as their `config`; set ``chart.config = alt.Undefined`` to combine a chart with others. With Altair's default
         renderer, the notebook loads Vega from the network. After ``alt.renderers.enable("svg")``, charts are images and
         need no network. In a name that contains '</', '<!--' or '<script', an invisible character (U+2060) follows the
-        '<', so that the name cannot end the script that contains the chart.
+        '<', so the name cannot end the script that contains the chart.
         """
         from tracekit.report.in_notebook import charts_of
 

@@ -102,7 +102,7 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or its part in `limits`, and read all of it, which finds damage before hours of work.
+    """Open a Trace, or its part in `limits`, and read everything, which finds damage before hours of work.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def copy_part(trace: Trace, place: Path, memory_limit: str | None = None) -> Tra
     """Write the selected part of a Trace (`Trace.window`, or what is left without missing partitions) to `place`.
 
     Capabilities are measured on the part, and its notes describe the part. The accounting of the source files and the
-    checks are those of the whole Trace.
+    checks cover the whole Trace.
 
     Raises
     ------

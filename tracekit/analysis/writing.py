@@ -78,7 +78,7 @@ def write_analysis(
 
 
 def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fault]:
-    """Write the tables, and return the faults of those that could not be made, by answer name."""
+    """Write the tables, and return the faults of tables that could not be made, by answer name."""
     from tracekit.report.files import write_tables
 
     def write(answer: Answer) -> None:

@@ -56,7 +56,7 @@ class Judged:
     count: str
     """Name of the figure with the number of jobs behind it."""
     empty: float | None
-    """The value in a week without jobs; None if there is none."""
+    """The value in a week without jobs; None if the figure has no value then."""
 
     @property
     def _shift(self) -> float:
@@ -69,7 +69,7 @@ class Judged:
         )
 
     def inverse(self, y: float) -> float:
-        """Return the value at a place on this scale."""
+        """Return the value at a point of this scale."""
         if self.unit == "share":
             return math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
         return max(math.exp(min(y, 700.0)) - self._shift, 0.0)
@@ -84,7 +84,7 @@ class Judged:
         return self.empty if found is None else float(found)
 
     def known(self, weeks: Iterable[Mapping[str, float | None]]) -> list[float]:
-        """Return the figure of each week that has it."""
+        """Return the known figures of the weeks."""
         return [value for week in weeks if (value := self.value(week)) is not None]
 
 
@@ -116,7 +116,7 @@ def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
-    """Return the values of the weeks before, or None if there is too little data."""
+    """Return the values of the weeks before, or None with too little data."""
     weeks = [week for week in before if figure.value(week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
@@ -158,7 +158,7 @@ def _change(
 
 
 def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
-    """Return the prediction range of the next value; `jobs` are those per earlier week and of the next week."""
+    """Return the prediction range of the next value; `jobs` has the jobs per earlier week and of the next week."""
     from scipy.special import stdtrit
 
     scaled = [figure.scale(v) for v in values]
@@ -242,7 +242,7 @@ class Digest(TypedDict):
     trace: str
     week: str
     words: str
-    """Its days."""
+    """The days of the week in words."""
     since: str
     until: str
     timezone: str
@@ -335,7 +335,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return whose jobs a part of a digest covers, for use in a sentence."""
+    """Return the owner of the jobs in a part of a digest, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 

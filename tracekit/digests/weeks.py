@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 SLACK = dt.timedelta(days=1)
-"""A log that begins or ends at most this far inside a week still counts as covering it: nights are quiet."""
+"""A log that begins or ends at most this far inside a week still covers the week, because nights are quiet."""
 
 _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
 """Bounds of all weeks; a time outside is an error in the log, and calendars do not reach much further."""

@@ -251,7 +251,7 @@ class Target(ABC):
     """Descriptions of the format."""
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are exported."""
+        """Return the rules that select the exported jobs."""
         return JobFilter.from_options(options)
 
     def check(self, options: Options) -> None:  # noqa: B027 -- most targets have nothing to check

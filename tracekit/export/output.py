@@ -30,7 +30,7 @@ class Output:
     target : Path
         The file or folder that the user named.
     folder : bool
-        Whether it is a folder.
+        Whether the target is a folder.
     companions : iterable of str
         Suffixes of the files next to the main file; these files must not exist either.
     force : bool
@@ -102,7 +102,7 @@ class Output:
         Raises
         ------
         OutputError
-            Another run has written one of the files since and `force` is not set, or the output cannot be written.
+            Another run has since written one of the files and `force` is not set, or the output cannot be written.
         """
         shutil.rmtree(self.scratch, ignore_errors=True)
         with output_errors(self.target):

@@ -1,7 +1,7 @@
 """Select the jobs of a Trace for an export, in submission order, and read them in blocks to bound memory.
 
-The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If none
-is known, it is the job's run_s, or else end minus start. The replay uses the same definition.
+The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If no run
+time is known, the work is the job's run_s, or else end minus start. The replay uses the same definition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs a target exports."""
+    """The rules that select the jobs of a target."""
 
     cpu_jobs: bool = False
     """Whether jobs without GPUs are included."""

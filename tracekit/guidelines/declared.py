@@ -1,4 +1,4 @@
-"""The declarations of the guidelines in this package: one Markdown file each, next to the functions that find."""
+"""The declarations of the guidelines in this package: one Markdown file each, next to the functions of the findings."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Judgement:
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
     """Return the document; its keys are the same for every verdict, and a key without a value is null.
 
-    Text from a log appears only in `finding.rows`, with control characters made visible and long text cut. If a
+    Text from a log appears only in `finding.rows`, with control characters made visible and long text shortened. If a
     guideline cannot be written, its entry says so and `faults` records it.
     """
     faults = Faults() if faults is None else faults
@@ -111,7 +111,7 @@ def _entry(judged: Judgement) -> dict[str, Any]:
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
-    # A value that JSON cannot represent raises an error here, so it costs one guideline and not the whole document.
+    # A value that JSON cannot represent raises an error here, so only one guideline fails, not the whole document.
     orjson.dumps(entry)
     return entry
 
@@ -231,7 +231,7 @@ def _missing(effect: Effect) -> str:
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Return whether the advice helps, with the reason; if only some clusters have results, it is called likely."""
+    """Return a sentence on whether the advice helps, and why; "Yes" becomes "Likely" if a cluster has no result."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."

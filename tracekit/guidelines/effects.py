@@ -1,4 +1,4 @@
-"""The expected effect of a change: how the twins of the log predict that recorded waits or outage costs would change.
+"""The expected effect of a change: the new waits or outage costs that the twins of the log predict.
 
 A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
 what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports
@@ -101,7 +101,7 @@ class ClassBest:
     """`TWIN` if no change is better than the twin."""
     jobs: int
     diff_s: float
-    """That mean minus the mean in the twin [s]; 0 if the twin is best."""
+    """The mean of the best change minus the mean in the twin [s]; 0 if the twin is best."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Losses:
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return what outages cost each job of the log, if jobs save their work as in `ASSUMED`.
+    """Return the cost of outages for each job of the log, if jobs save their work as in `ASSUMED`.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class Evidence:
         text : str
             One SELECT statement; nothing from a log may be pasted into it.
         params : mapping, optional
-            Values bound to its parameters. $timezone and $time_base are those of the Trace; a timeline's parameters
+            Values bound to its parameters. $timezone and $time_base come from the Trace; a timeline's parameters
             have their defaults.
         also : tuple of str
             Tables that are empty if the Trace does not have them.
@@ -119,5 +119,5 @@ class Evidence:
 
 
 def day_of(column: str) -> str:
-    """Return the SQL of the day of a time, as a number of days after 1970."""
+    """Return SQL for the day of a time, in days after 1970."""
     return f"date_diff('day', DATE '1970-01-01', CAST({column} AS DATE))"

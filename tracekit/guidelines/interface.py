@@ -54,7 +54,7 @@ class Number:
     n: int
     """Number of observations."""
     low: float | None = None
-    """Lower end of the 95 % interval; None if there is no interval."""
+    """Lower end of the 95 % interval; None without an interval."""
     high: float | None = None
     """Upper end."""
 
@@ -72,14 +72,14 @@ class Finding:
     rows_title: str = ""
     """What the rows show."""
     covers: float | None = None
-    """Share of `covers_of` that the numbers cover [0..1]; None if they cover all of it. Below `LEAST_COVERED` the
+    """Share of `covers_of` that the numbers cover [0..1]; None if they cover the whole. Below `LEAST_COVERED` the
     problem may lie in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
     """
     covers_of: str = "the GPU-hours"
     """The total that `covers` refers to."""
     text: str = ""
-    """A sentence used instead of the guideline's own if that does not fit the numbers, such as 0 jobs; {key} works as
-    there.
+    """A sentence used if the guideline's own sentence does not fit the numbers, such as 0 jobs; {key} works in the same
+    way.
     """
     advice: str = ""
     """Advice used instead of the guideline's own if the trace lacks something that it mentions, such as GPUs."""
@@ -150,7 +150,7 @@ class RuleChange:
     name: str
     """A description for display, such as 'quotas lent while they are idle'."""
     change: Callable[[Rules], Rules]
-    """Function that returns the changed rules; it raises LackingError if there is nothing to change."""
+    """Function that returns the changed rules; it raises LackingError if nothing can be changed."""
 
     @classmethod
     def of(cls, name: str, what: str, **changes: Any) -> RuleChange:
@@ -171,14 +171,14 @@ class Trial:
     """How the effect is estimated: by replays in the twin of the log, with and without a change."""
 
     changed: tuple[str | RuleChange, ...]
-    """The changes that represent the advice, the best one first. Each is a policy that replaces the twin's order, with
-    parameters as on the command line, or a rule change.
+    """The changes that represent the advice, the best change first. Each is a policy that replaces the twin's order,
+    with parameters as on the command line, or a rule change.
     """
     headline: Literal["jct", "queue"] = "jct"
     """Whether the advice should shorten the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which the changes are tried, the intended one first. If empty, the twin's assumptions apply: a
-    multi-GPU job keeps its recorded run time wherever it runs.
+    """Assumptions under which the changes are tried, the intended assumption first. If empty, the twin's assumptions
+    apply: a multi-GPU job keeps its recorded run time wherever it runs.
     """
 
 
@@ -187,8 +187,8 @@ class LossTrial:
     """How the effect on the cost of outages is estimated: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
-    """Function that returns the changes that represent the advice, given the finding. Results list the one that saves
-    most first.
+    """Function that returns the changes that represent the advice, given the finding. Results list the change that
+    saves most first.
     """
 
 

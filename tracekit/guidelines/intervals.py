@@ -33,8 +33,8 @@ def over_days(
     """Return a statistic of sums, with its bootstrap interval over days.
 
     Each of 1,000 resamples draws as many days as the data have, with replacement, and computes the statistic from the
-    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. There is no interval with fewer
-    than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
+    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. No interval is computed with
+    fewer than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def share_of(hits: int, n: int) -> Number:
     return Number(hits / n, n, ends["share_low"][0], ends["share_high"][0])
 
 
-# How much less busy GPUs are under one condition than under another, compared within strata such as job sizes.
+# The loss of GPU utilization under one condition compared with another, within strata such as job sizes.
 
 
 def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.DataFrame:
@@ -96,7 +96,7 @@ def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.Dat
 
 
 def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Number:
-    """Return by how many percentage points utilization is lower under the worse condition.
+    """Return the loss of utilization under the worse condition [percentage points].
 
     In each stratum, the difference is the pooled mean of the better samples minus that of the worse samples. Strata are
     weighted by their worse samples, so the result is the mean difference between worse samples and comparable better

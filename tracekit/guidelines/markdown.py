@@ -94,7 +94,7 @@ def expected_text(entry: Mapping[str, Any]) -> str:
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:
-    """Return the best change for each job size if job sizes differ in it, '' otherwise."""
+    """Return the best change for each job size, or '' if the same change is best for all sizes."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:
         return ""

@@ -32,7 +32,7 @@ class Advice:
 
     trace: Trace
     judged: tuple[Judgement, ...]
-    """By id."""
+    """The judgements, sorted by guideline id."""
     faults: Faults = field(default_factory=Faults, compare=False)
     """Guidelines and effects that could not be computed."""
 

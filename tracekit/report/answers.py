@@ -34,7 +34,7 @@ def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
     """Return the known numbers, by metric, of answers with one metric per row (overview/summary by default)."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
-    # Tenants that are users have a metric of the same name, which follows the users.
+    # If the tenants are users, the tenant metric has the same name as the user metric and comes after it.
     return {row["metric"]: row["value"] for row in reversed(rows) if row["value"] is not None}
 
 
@@ -50,7 +50,7 @@ def answer_info(
 ) -> AnswerInfo:
     """Return an answer in the form of report.json; without `published`, no published numbers are shown with it.
 
-    If writing the sentence fails, its text says so and the error is added to `faults`.
+    If the sentence cannot be written, the text says so, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     question, rows = answer.question, answer.rows(ROW_LIMIT)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 TICKS = 10
-"""Maximum number of dates on an axis; a narrow chart shows every second or fourth of them."""
+"""Maximum number of dates on an axis; a narrow chart shows every second or fourth date."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def percentage(column: str, title: str) -> Axis:
 
 def names(column: str, values: Sequence[str], title: str | None = None, *, step: float) -> Axis:
     """Return a vertical axis of names in the given order, with `step` pixels per name."""
-    # A list in `sort` would become an expression that contains names from the log; a domain does not.
+    # A list in `sort` would become an expression that contains names from the log; a domain would not.
     scale = {"domain": list(values), "paddingInner": 0.25, "paddingOuter": 0.12}
     length = max(max(len(values), 1) * step, _TITLED if title else 0)
     return Axis(column, title, "nominal", scale, {"grid": False}, {"sort": None}, length)
@@ -105,8 +105,8 @@ _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, span_h: float = 0.0) -> Axis:
     """Return an axis from the first of several times (ISO) to the last, or to `span_h` hours after the last.
 
-    It shows dates and hours in the trace's time zone, or days if the trace has no dates; the rows contain values that
-    `shown_time` returns.
+    The axis shows dates and hours in the trace's time zone, or days if the trace has no dates. The rows contain values
+    from `shown_time`.
     """
     moments = list(moments)
     if not facts.dated:
@@ -208,9 +208,9 @@ _LEAST_TOP_S = 60
 _APART = 1.9
 """Minimum ratio between a tick and the end of the axis next to it."""
 _APART_OF_SPAN = 0.1
-"""Minimum distance between them as a fraction of a logarithmic axis; a narrow axis then keeps its end labels."""
+"""Minimum distance from a tick to the end, as a fraction of a logarithmic axis; a narrow axis keeps its end labels."""
 _SAME = 1.005
-"""Maximum ratio between a value and a tick for the value to count as being on the tick."""
+"""If the ratio between a value and a tick is at most this, the value counts as on the tick."""
 
 _TICK_WORDS = (
     "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"

@@ -58,7 +58,7 @@ def _bundle() -> str:
 
 
 def _cache_file(made_by: str) -> Path | None:
-    """Return the path of the cached bundle, in the user's own folder because others could write to a shared one."""
+    """Return the path of the cached bundle, in the user's own folder because others could write to a shared folder."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":

@@ -43,7 +43,7 @@ def caveats(
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
 ) -> list[Doubt]:
-    """Return why the log may misrepresent the cluster, one line per reason.
+    """Return the reasons why the log may misrepresent the cluster, one line each.
 
     `answers` is keyed by name; `guidelines` is the document of `tracekit.guidelines`, which lists nodes without jobs.
     """
@@ -137,7 +137,7 @@ _RARE = 0.01
 
 
 def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
-    """Return what the log lacks: the GPUs of jobs, known devices, the time zone, or telemetry.
+    """Return the data that the log lacks: the GPUs of jobs, known devices, the time zone, or telemetry.
 
     For a Trace without jobs the list is empty.
     `answers` is keyed by name; overview/summary says whether any job has GPUs.

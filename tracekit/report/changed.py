@@ -93,7 +93,7 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
 
 
 def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
-    """Return the answers about two periods that `compare` compares, or why they cannot be compared.
+    """Return the answers about two periods that `compare` compares, or the reason why they are missing.
 
     Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
     """
@@ -117,7 +117,7 @@ _PAIRS = 3
 
 
 class _Verb(NamedTuple):
-    """Verbs for a comparison, for several measures and for one."""
+    """Verbs of a comparison: the plural for several measures, and the singular."""
 
     many: str
     one: str
@@ -159,7 +159,7 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     first : str
         Name of the trace that the others are compared with.
     others : mapping of str to sequence of dict, or str
-        For each name, the `changed_rows`, or the reason why there are none.
+        For each name, the `changed_rows`, or the reason why they are missing.
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
@@ -231,7 +231,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
 
 
 def _table(rows: Sequence[Row], most: int) -> list[ChangedRow]:
-    """Return the changes of the whole log, then the others, the largest first; then unchanged measures and why."""
+    """Return the changes of the whole log, then of its parts, each largest first, then measures without a change."""
     whole, parts = ([r for r in rows if whole_log(r) == of] for of in (True, False))
     order = [*largest_changes(whole), *largest_changes(parts)]
     order += [r for verdict in ("noise", "too little data") for r in whole if r["verdict"] == verdict]
@@ -251,7 +251,7 @@ def _row(row: Row) -> ChangedRow:
 
 
 def _certainty(row: Row) -> str:
-    """Return how certain a difference is."""
+    """Return the certainty of a difference in words."""
     ends = _interval(row)
     if row["verdict"] == "changed":
         return f"sure: {ends}"
@@ -302,7 +302,7 @@ def _signed(value: float, unit: str) -> str:
 
 
 def values_words(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return values with their unit; all times use the same unit, so that they can be compared at a glance."""
+    """Return values with their unit; all times use the same unit for an easy comparison."""
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])
     ending = " %" if unit in {"share", "percent"} else f" {unit.partition('/')[0]}"

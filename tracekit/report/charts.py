@@ -58,7 +58,7 @@ class Hues:
     words: Mapping[str, str] = field(default_factory=dict)
     """Legend labels that differ from the values."""
     told: bool = True
-    """Whether the page shows a legend for them; if not, the chart's note explains them."""
+    """Whether the page shows a legend for the colours; if not, the chart's note explains the colours."""
 
     @property
     def legend(self) -> Legend:
@@ -290,9 +290,9 @@ def reference(
     x : Axis
         Axis of the value.
     words : str
-        Label of the line; each part between commas becomes a line of text, so that it fits a narrow chart.
+        Label of the line; each part between commas becomes a line of text, to fit a narrow chart.
     left : bool
-        Whether the label is left of the line, so that it stays inside the chart.
+        Whether the label is left of the line, to stay inside the chart.
     rows, kept : sequence
         The one row with the value, or the transforms that keep only that row of the chart's rows.
     """

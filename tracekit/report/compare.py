@@ -214,8 +214,8 @@ def compared(
 ) -> ComparedAnswer:
     """Return one question with the answer of each trace.
 
-    `file` is the file with all rows, relative to compare.json, or None if it could not be made. If writing a sentence
-    fails, its text says so and the error is added to `faults`.
+    `file` is the file with all rows, relative to compare.json, or None if it could not be made. If a sentence
+    cannot be written, the text says so, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
@@ -268,7 +268,7 @@ def shared_rows(
             )
             place["values"][name] = {k: v for k, v in row.items() if k not in key}
     for name, numbers in published.items():
-        # Numbers about the release itself come before numbers about other jobs; the list of numbers has all of them.
+        # Numbers about the release itself come before numbers about other jobs; the list of numbers contains both.
         stated = [n.published for n in numbers if n.published.value is not None]
         for number in sorted(stated, key=lambda n: bool(n.population_note)):
             cell = number.cell

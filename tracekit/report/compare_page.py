@@ -86,7 +86,7 @@ def _page(comparison: Comparison, faults: Faults) -> str:
 def _view_or_fault(
     answer: ComparedAnswer, names: Sequence[str], drawn: list[Chart] | Fault, faults: Faults
 ) -> dict[str, Any]:
-    """Return an answer as the page shows it, or why that could not be made."""
+    """Return the page's view of an answer, or the reason why it could not be made."""
     found = faults.run(
         f"the numbers of {answer['name']}", _answer_view, answer, names, [] if isinstance(drawn, Fault) else drawn
     )
@@ -208,7 +208,7 @@ def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any
 
 
 def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
-    """Return the rows to show: all if they fit, otherwise those with the largest weight in any trace, in row order."""
+    """Return the rows to show: all if they fit, otherwise the rows with most weight in any trace, in row order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
         return rows

@@ -144,9 +144,9 @@ def build_report(
     created : datetime, optional
         When the report was made [UTC]; now by default.
     workload : WorkloadInfo, optional
-        Location of the workload model, or why there is none.
+        Location of the workload model, or the reason why it is missing.
     replay : ReplayInfo, optional
-        Inputs of the replays, or why there are none.
+        Inputs of the replays, or the reason why they are missing.
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
     session : Session, optional

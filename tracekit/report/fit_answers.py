@@ -149,7 +149,7 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
 
 
 def _kind(arrivals: dict[str, Any]) -> str:
-    """Return how the fitted rate depends on the hour, and why it has no finer resolution."""
+    """Describe how the fitted rate depends on the hour, and why it has no finer resolution."""
     kind, tried = arrivals["rate"]["kind"], arrivals["rate"].get("bic", {})
     if kind == "hour_of_week":
         return f"the fitted rate has a separate value for each of the {CELLS[kind]} hours of the week"
@@ -168,7 +168,7 @@ def _kind(arrivals: dict[str, Any]) -> str:
 
 
 def _changes(arrivals: dict[str, Any]) -> str:
-    """Return when the level of a piecewise rate changes, with the old and new levels."""
+    """Describe when the level of a piecewise rate changes, with the old and new levels."""
     pieces = arrivals["rate"]["pieces"]
     levels = ", ".join(f"{p['per_hour']:.3g} from day {p['from_day']:.0f}" for p in pieces[1:])
     days = counted(round(arrivals["days"], 1), "days")
@@ -199,7 +199,7 @@ def process_answer(model: WorkloadModel, tenant: Tenant = VC) -> Answer | Unansw
     process, rate = arrivals["process"], arrivals["rate"]
 
     def tried(part: str, name: str, measure: str, value: float | None) -> dict[str, Any]:
-        """Return the row of a process or a rate, which is chosen or not."""
+        """Return the row of a process or a rate, with the mark of the chosen one."""
         chosen = name == (rate["kind"] if part == "rate" else process)
         verdict = "chosen" if chosen else "excluded by the tests" if (part, name) == ("process", "poisson") else None
         return {"part": part, "name": name, "measure": measure, "value": value, "decides": chosen, "verdict": verdict}
@@ -327,7 +327,7 @@ SCORES = Question(
 
 
 def scores_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return the scores, or why the model has none."""
+    """Return the scores, or the reason why the model has no scores."""
     rows = score_rows(model)
     words = score_words(model)
     if not rows:
@@ -495,7 +495,7 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
     distribution, points = fitted_distribution(model, entry), observed_points(entry)
     if distribution is None:
         return []
-    # A pooled group does not record it.
+    # A pooled group does not record its censored jobs.
     censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
     fitted = distribution.quantiles(np.array([share for share, _ in points], float))
     return [

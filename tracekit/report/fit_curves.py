@@ -69,7 +69,7 @@ def observed_points(entry: dict[str, Any]) -> list[tuple[float, float]]:
 
 
 def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
-    """Return why observed and fitted run times of a group cannot be shown, or None if they can."""
+    """Return the reason why observed and fitted run times of a group cannot be shown; None if they can."""
     if entry["pooled_to"] is None:
         return None if entry["chosen"] is not None else str(entry["reason"])
     if entry.get("quantiles_s") is None:
@@ -125,7 +125,7 @@ def steep(growth: float) -> bool:
 
 
 def half_days(model: WorkloadModel) -> float:
-    """Return the number of last days (first days if the rate falls) that contain half of the fitted batches.
+    """Return the number of days at the log's end (or start, if the rate falls) with half of the fitted batches.
 
     Only growth is considered; the hour of the day shifts the result by hours at most.
     """

@@ -70,7 +70,7 @@ def _details(rows: list[Mapping[str, Any]], tenant: Tenant) -> dict[str, Any]:
 
 
 def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return what each replay changed, with one row per policy and assumption."""
+    """Return the change in each replay, one row per policy and assumption."""
     if effect is None:
         return []
     rows = []

@@ -1,6 +1,7 @@
-"""The numbers of the first screen: waits, utilization and outcomes over time, other numbers, or machines without jobs.
+"""The numbers of the first screen: waits, utilization and outcomes over time.
 
-The sentence on how long jobs wait and how full the cluster is uses the same numbers.
+Other numbers replace the numbers that the trace lacks; a trace without jobs gets numbers of machines. The sentence on
+how long jobs wait and how full the cluster is uses the same numbers.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
 
     Numbers over time come first; other numbers replace those that the trace lacks. Without jobs, the numbers describe
     machines. Each number comes from a query, except the number of GPUs, which is the capacity that the report uses.
-    `telemetry` says which part of the time utilization covers, unless it covers all of it.
+    `telemetry` says which part of the time the utilization covers, unless it covers all the time.
     """
     every = metrics(answers, *_SOURCES)
     if not every.get("jobs") and (machines := machine_cards(answers)):

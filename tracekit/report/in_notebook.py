@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
 _ROWS = "values"
-"""Key under which everything is data."""
+"""Key below which all values are data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
 """Keys of display text, such as names from the log; such text is never a colour, even if it looks like a colour."""
 _BASE = '<base href="about:srcdoc">'
@@ -139,7 +139,7 @@ def frame_of(page: str, height: int) -> str:
 
     The files that the page links to are next to report.html and do not exist here. Without its own base URL, the page
     would use the notebook's, and a link to one of its sections would open the notebook in the frame. The base element
-    comes first, because the page's policy forbids any later one.
+    comes first, because the page's policy forbids any later base element.
     """
     alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (

@@ -22,7 +22,7 @@ MOST = 4
 _LETTERS, _LINES = 14, 3
 """Maximum line length and number of lines of a label; longer names would take too much of a narrow chart."""
 _NEAR = 6
-"""Minimum distance at which two line ends can be told apart [px]."""
+"""Minimum distance at which two line ends can be distinguished [px]."""
 _FAR = 24
 """Maximum distance of a label from the end of its line [px]."""
 _GAP = 8
@@ -44,8 +44,8 @@ class LineEnd:
 def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
     """Return a line chart with labels at the line ends, or the chart unchanged if a legend is better.
 
-    A legend is better for more than `MOST` lines, for names too long to fit next to a narrow chart, and if lines end so
-    close together that each label could not be next to its own line.
+    A legend is better for more than `MOST` lines, for names too long to fit next to a narrow chart, and if lines end
+    too close together for each label to be next to its own line.
 
     Parameters
     ----------
@@ -122,10 +122,10 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return centres of labels for which no labels overlap and all are within the chart's height.
+    """Return label centres at which no labels overlap and all labels are within the chart's height.
 
-    Like axis labels, they extend at most half a line beyond it. Return None if two ends are too close to tell apart, if
-    there is not enough room, or if a label would be too far from its line end.
+    Like axis labels, the labels may extend up to half a line beyond the chart. Return None if two ends are too close to
+    tell apart, if the room is too small, or if a label would be too far from its line end.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
         return None
 
     def top(block: Sequence[int]) -> float:
-        """Return where a block of labels begins: as close to the line ends as the chart allows."""
+        """Return the top of a block of labels, as close to the line ends as the chart allows."""
         wanted, above = 0.0, 0.0
         for i in block:
             wanted += places[i] - heights[i] / 2 - above

@@ -165,7 +165,7 @@ def _view_or_fault(
     *,
     links: bool,
 ) -> dict[str, Any]:
-    """Return the template's view of an answer, or why it could not be made."""
+    """Return the template's view of an answer, or the reason why it could not be made."""
     part = f"the numbers of {answer['name']}"
     found = faults.run(part, _answer_view, answer, drawn, rows, places, facts, links=links)
     if isinstance(found, Fault):

@@ -178,7 +178,7 @@ _OF_A_PART: Mapping[str, tuple[str, ...]] = {
     "replay/by_gpu_class": ("gpu_class",),
     "replay/by_vc": ("cluster",),
 }
-"""Questions whose sentence also applies to a part, because it states a number instead of ranking the parts."""
+"""Questions whose sentence also applies to a part, because it gives a number instead of ranking the parts."""
 
 
 def narrows(answer: AnswerInfo, facts: TraceFacts) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _answers(report: Report) -> list[AnswerInfo]:
 
 
 def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, dict[str, str]]:
-    """Return, by question and choice, the sentence for the rows that a choice keeps, if it differs from the whole.
+    """Return the sentence for the rows of each choice, by question, if the sentence for the whole log differs.
 
     A choice is written as in the page's script: filter names and positions of the chosen values, such as
     `cluster 0 vc 3`. If the report contains only some of an answer's rows, it gets no sentences.

@@ -31,7 +31,7 @@ def gpu_jobs(gpu_class: str) -> str:
 
 
 def bad_ends(failed: float, timed_out: float, of: float) -> str:
-    """Return how unsuccessful jobs ended, distinguishing failures from timeouts.
+    """Describe how unsuccessful jobs ended, distinguishing failures from timeouts.
 
     Examples
     --------

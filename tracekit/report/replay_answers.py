@@ -205,9 +205,9 @@ def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answe
 
 
 def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Replay the standard panel in the twins and return what a report shows of it.
+    """Replay the standard panel in the twins and return the answers for a report.
 
-    The policy tables cover one cluster: the one with the most waiting hours among those whose twin supports effects, or
+    The policy tables cover the cluster with the most waiting hours among the clusters whose twin supports effects, or
     among all clusters if no twin does. Without a twin they cover the busiest cluster as the source describes it, and no
     effect is reported. If the replay of a policy or the plan fails, it is a fault; everything else is shown.
     """

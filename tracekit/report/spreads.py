@@ -66,7 +66,7 @@ def ranges(
     mean : str, optional
         Column of the mean, which is drawn as a hollow diamond.
     within : sequence of float
-        Further values that the axis must include, so that neighbouring charts have the same axis.
+        Further values that the axis must include, so neighbouring charts have the same axis.
     """
     unit = wide[0].rpartition("_")[2]
     values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]

@@ -52,7 +52,7 @@ def summary(
     changed: WhatChanged | None = None,
     lacks: Sequence[Lack] = (),
 ) -> Summary:
-    """Return the summary; other arguments than the answers may be missing."""
+    """Return the summary; all arguments except the answers may be missing."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
@@ -73,7 +73,7 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading of the changes; only if jobs were replayed does it say that nothing needs to change."""
+    """Return the heading of the changes; without replays, it never says that nothing needs to change."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     if found := _count(entries, "holds"):
@@ -110,7 +110,7 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
     place += "".join(f" {word} {part}" for word, part in (("of", where), ("in", shared)) if part)
     who, did = of("users", "user"), of("jobs", "job")
     if not did:
-        # Jobs may have been submitted without being in the trace.
+        # The trace may lack jobs that were submitted.
         return f"{place}; the trace has no jobs."
     if mixes_kinds(known):
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
@@ -123,7 +123,7 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
-    """Return how many nodes were observed and what outages cost; None if the trace records no node events."""
+    """Return the number of observed nodes and the cost of outages, in words; None without node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes"):
         return None
@@ -150,7 +150,7 @@ def _outages(answers: Mapping[str, Answer]) -> str:
 
 
 def _costly(rows: list[Row]) -> str:
-    """Say which cause took the most node-hours, and for which share of them the cause is unknown."""
+    """Name the cause that took the most node-hours, and give the share of node-hours with an unknown cause."""
     shares = cause_shares(rows, "node_hours")
     named = [r for r in shares if r["cause"] not in _UNNAMED]
     worst, unnamed = largest(named, "share"), sum(r["share"] for r in shares if r["cause"] in _UNNAMED)
@@ -161,7 +161,7 @@ def _costly(rows: list[Row]) -> str:
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
-    """Return the sort key of guidelines that hold: those with an effect first, by hours saved."""
+    """Return the sort key of guidelines that hold: guidelines with an effect come first, by hours saved."""
     effect = entry["losses"] or entry["effect"]
     if effect is None:
         return (_UNTRIED, 0.0, entry["id"])

@@ -114,7 +114,7 @@ def _add_links(
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
-    """Return how many rows to print: few or none for the points of a curve, and none if all values are zero."""
+    """Return the number of rows to print: few or none for the points of a curve, and none if all values are zero."""
     if all_zero(answer["rows"]):
         return 0
     curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
@@ -195,14 +195,14 @@ def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
 
 
 OPENED = {"job_id": "job", "node_id": "node", "user": "user"}
-"""Kinds of pages that can be opened, by the column with the name."""
+"""The kind of page that a link opens, by the column of the name."""
 
 _LONGEST = 2000
 """Maximum length of an address [characters]; servers reject longer addresses."""
 
 
 def link_to(kind: str, name: object) -> str | None:
-    """Return the address of a job, node or user; None if it has none.
+    """Return the address of a job, node or user; None if there is no such address.
 
     Browsers rewrite paths that contain '..' or '//', even if quoted, so such names go into a query parameter.
 

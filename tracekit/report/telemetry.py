@@ -58,7 +58,7 @@ _MOST = 0.9
 def telemetry_note(
     question: Question, quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry used by a query covers, unless it covers nearly all of the trace."""
+    """Return the coverage of the telemetry that a query uses, in words, unless it covers nearly the whole trace."""
     if not isinstance(question, Query):
         return None
     capabilities = {"utilization", "host_utilization"} & {*question.needs}
@@ -70,7 +70,7 @@ def telemetry_note(
 def telemetry_period(
     capabilities: set[str], quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry of 'utilization' or 'host_utilization' covers, unless it covers nearly everything.
+    """Return the coverage of 'utilization' or 'host_utilization' in words, unless it covers nearly the whole trace.
 
     `quality` has the time window of each capability; `coverage` has the number of machines with samples.
     """

@@ -109,7 +109,7 @@ def held_above_waiting(
     if owned:
         there = held.of("there")
         upper.append(_muted(there))
-        # Put the label next to the line's end: above it, the line itself may pass if the capacity decreased.
+        # Put the label next to the line's end: the line itself passes above its end if the capacity decreased.
         last = [{**row, "name": broken(owned)} for row in drawn if row["there"] is not None][-1:]
         upper.append(beside(last, colour("muted"), there))
     both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]

@@ -56,7 +56,7 @@ def all_faults(infos: Sequence[FaultInfo], faults: Faults) -> list[Fault]:
 
 
 def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
-    """Return how many parts of the `whole` could not be made, naming the first ones; '' if all were made.
+    """Return the number of parts of the `whole` that failed, and the names of the first ones; '' if none failed.
 
     Examples
     --------

@@ -66,7 +66,7 @@ _OF_SAMPLES = "used_share"
 
 
 def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
-    """Return what the page's script needs: the `html` to insert, its charts, and the part in words."""
+    """Return the data for the page's script: the `html` to insert, its charts, and the part in words."""
     facts, info = found.facts, found.info
     made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
@@ -221,7 +221,7 @@ class _Answers:
     async def _looked_up(
         self, request: Request, look: Callable[[DuckDBPyConnection, Trace, TraceFacts], Thing | str]
     ) -> Response:
-        """Return a page with what `look` finds in the whole Trace, or redirect to the address that it returns."""
+        """Return a page with the result of `look` on the whole Trace, or redirect if `look` returns an address."""
         import duckdb
 
         served = self._served

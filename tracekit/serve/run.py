@@ -1,4 +1,4 @@
-"""The server: where it listens, what it prints, and how it stops."""
+"""The server: its address, its output, its limits and its shutdown."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Gate:
     token : str, optional
         Token that a request must contain; None if everybody who can connect may send requests.
     port : int
-        Port of the server, which distinguishes its cookie from those of other servers.
+        Port of the server, which distinguishes its cookie from the cookies of other servers.
     """
 
     def __init__(
@@ -262,8 +262,8 @@ class _Connection:
 class Connections:
     """The open connections of a server.
 
-    At either connection limit, a new connection replaces the one that has been idle the longest; a connection that is
-    still sending an answer is the last choice. A connection whose request is in progress is never replaced.
+    At either connection limit, a new connection replaces the connection that has been idle the longest. A connection
+    that is still sending an answer is the last choice. A connection whose request is in progress is never replaced.
 
     Parameters
     ----------
@@ -447,7 +447,7 @@ def _token(host: str, token: str | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket; a port in use is thus found before the report is made."""
+    """Return a listening socket, opened early to detect a port in use before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]

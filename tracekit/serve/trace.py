@@ -114,7 +114,7 @@ class ServedTrace:
         Raises
         ------
         QueryError
-            There is no question with that name.
+            No question has this name.
         """
         known = [one.name for one in self._answered.values() if one.question.kind == "query"]
         if name not in known:

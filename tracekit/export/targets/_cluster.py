@@ -55,7 +55,7 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
 def cluster_groups(jobs: JobSelection, log: ExportLog, options: Options) -> list[tuple[int, int]]:
     """Return nodes by size, as (nodes, GPUs per node), for targets that support different nodes.
 
-    The groups are those of the Trace, largest first. There is one group if the options set the number of nodes or the
+    The groups come from the Trace, largest first. There is one group if the options set the number of nodes or the
     Trace lists no nodes.
     """
     asked = options.sized or any(_option(options, name) is not None for name in ("nodes", "gpus_per_node"))

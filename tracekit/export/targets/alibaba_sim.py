@@ -1,4 +1,4 @@
-"""Alibaba's two simulators: PAI's (jobs over time), and that of the GPU-sharing study (tasks that only arrive).
+"""Alibaba's two simulators: PAI's (jobs over time), and the GPU-sharing study's (tasks that only arrive).
 
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator (simulator.py, utils.py, scheduler.py,
 cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are per instance, and num_inst instances start
@@ -131,7 +131,7 @@ _ESTIMATES = {
     "group_dur": ("owner", "team"),
     "group_gpu_dur": ("owner", "team", "size"),
 }
-"""Columns of predicted run times, and the earlier jobs whose mean each of them is."""
+"""Columns of predicted run times, and the columns that earlier jobs must share to count in the mean."""
 
 FIELDS = (
     Field("job_id", "whole number", "from 0, in submission order"),
@@ -240,7 +240,7 @@ class AlibabaSimTarget(Target):
     )
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the suffix of the node list, for the layout that has one."""
+        """Return the suffix of the node list, for the layout with a node list."""
         return (_NODE_LIST,) if options.values["layout"] == "openb" else ()
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:

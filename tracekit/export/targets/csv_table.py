@@ -46,7 +46,7 @@ class CsvTarget(Target):
     sources = ("docs/columns.md", "docs/mapping.md")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are exported."""
+        """Return the rules that select the exported jobs."""
         return JobFilter.from_options(options, keep_zero=True)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:

@@ -78,7 +78,7 @@ class GavelTarget(Target):
             )
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the suffix of the throughputs file, unless one is given."""
+        """Return the suffix of the throughputs file, unless the user gives such a file."""
         return () if options.values["throughputs"] else (_THROUGHPUTS,)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:

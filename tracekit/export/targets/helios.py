@@ -99,7 +99,7 @@ def quota_table(
 
 
 def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: ExportLog) -> dict[str | None, int]:
-    """Return the nodes of each VC: those set by --machines or --target-load, divided by the GPU time of its jobs."""
+    """Divide the nodes set by --machines or --target-load between VCs, in proportion to the GPU time of their jobs."""
     rows = jobs.rows(
         "SELECT vc, sum(work_s * size), max(size) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster AND size > 0 "
         "GROUP BY vc ORDER BY vc NULLS LAST",
@@ -230,7 +230,7 @@ class HeliosTarget(Target):
     sources = ("github.com/S-Lab-System-Group/HeliosData", "github.com/S-Lab-System-Group/HeliosArtifact")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are exported."""
+        """Return the rules that select the exported jobs."""
         return JobFilter.from_options(options, dated=True)
 
     def timezone(self, options: Options) -> str:

@@ -2,7 +2,7 @@
 
 Source: github.com/atlarge-research/opendc, site/docs/documentation/Input/Workload.md, and opendc-trace-api,
 formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, required columns). A task requests
-cores and GPUs and their speed [MHz]; its fragments give the speed it uses and for how long. A Trace has no speeds, so
+cores and GPUs and their speed [MHz]; its fragments give the speed in use and its duration. A Trace has no speeds, so
 each task has one fragment that lasts its whole run time.
 """
 

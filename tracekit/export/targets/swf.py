@@ -79,7 +79,7 @@ class SwfLayout:
     memory_unknown: int = -1
     """Memory of a job without a memory request [KB]."""
     limit_is_run: bool = False
-    """Whether a job without a requested time gets its run time as requested time; otherwise it is unknown."""
+    """Whether a job without a requested time gets its run time as requested time; if not, the time is unknown."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class SwfTarget(Target):
     sources = ("www.cs.huji.ac.il/labs/parallel/workload/swf.html", "Chapin et al., JSSPP'99")
 
     def job_filter(self, options: Options) -> JobFilter:
-        """Return which jobs are exported."""
+        """Return the rules that select the exported jobs."""
         size = "gpu_count" if options.values["processors"] == "gpus" else "cpu_count"
         return JobFilter.from_options(options, size=size, keep_zero=True)
 

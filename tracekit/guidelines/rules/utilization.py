@@ -36,9 +36,9 @@ WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
     """Return one row per job: job_id, user, the tenant, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
-    The rows are those of utilization/idle_jobs without its limits. Jobs with an unknown date or at most `more_than`
-    GPUs are excluded. The second value is the share that the returned jobs have in the GPU-hours of all jobs with a
-    known date and more than `more_than` GPUs [1]; None if no GPU-hours are known.
+    The rows are as in utilization/idle_jobs, without its limits. Jobs with an unknown date or at most `more_than`
+    GPUs are excluded. The second value is the returned jobs' share of the GPU-hours of all jobs with a known date and
+    more than `more_than` GPUs [1]; None if no GPU-hours are known.
 
     Raises
     ------

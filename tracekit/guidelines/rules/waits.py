@@ -43,7 +43,7 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 def waits(evidence: Evidence) -> Answer:
     """Return one row per wait of more than 0 s: its length, the time due to each cause [s], and the day of submission.
 
-    The causes are those of queuing/delay_causes; fragmentation_s is NULL if the nodes are unknown.
+    The causes are as in queuing/delay_causes; fragmentation_s is NULL if the nodes are unknown.
 
     Raises
     ------

@@ -51,7 +51,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
-    """Return how many comparisons of parts show a change, and the largest changes; '' without comparisons."""
+    """Return the number of comparisons of parts with a change, and the largest changes; '' without comparisons."""
     judged = [r for r in rows if r["verdict"] != "too little data"]
     if not rows:
         return ""

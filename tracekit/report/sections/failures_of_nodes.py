@@ -233,7 +233,7 @@ def _hours_known(rows: list[Row]) -> tuple[str, str]:
 
 
 def cause_shares(rows: list[Row], hours: str) -> list[Row]:
-    """Return the causes in failures/out_of_service, without those of degraded nodes, most hours first.
+    """Return the causes in failures/out_of_service, without causes of degraded nodes, most hours first.
 
     Parameters
     ----------
@@ -401,7 +401,7 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how likely a many-node gang loses a node within a day, and how likely with independent node failures."""
+    """Give the probability that a large gang loses a node within a day, and compare it with independent failures."""
     known = [r for r in rows if r["hit_share"] is not None]
     if not known:
         return None
@@ -422,7 +422,7 @@ _LINES = {
 
 
 def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
-    """Draw the probability that a gang is hit by size, next to the probability with independent nodes."""
+    """Draw the probability by gang size that a gang is hit, next to the probability with independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
     if len(known) < 2:
         return None

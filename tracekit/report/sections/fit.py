@@ -237,7 +237,7 @@ _VARIED = {
 
 
 def _drawn(by: dict[str | None, Row], chosen: str, tenant: Tenant) -> str:
-    """Return which process the model uses."""
+    """Return a sentence on the process that the model uses."""
     if chosen == "poisson":
         return "So the model uses independent arrivals."
     if chosen == "sessions":

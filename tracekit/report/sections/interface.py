@@ -1,7 +1,7 @@
 """The interface of section modules: how they provide sentences and charts, and how a report gets them.
 
-Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order, that has
-its sentence and its chart.
+Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order. An entry
+provides the question's sentence and its chart.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Presentation:
     chart: Draws | None = None
     """Draws one or several charts of the rows; returns None if a chart would show nothing."""
     why_empty: Says | None = None
-    """Returns why the rows carry no information, or None if they do."""
+    """Returns the reason why the rows carry no information, or None if they do."""
     without_rows: str = ""
     """The sentence for an answer without rows."""
     without_vcs: str = ""
@@ -138,7 +138,7 @@ _TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that 
 
 
 def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return why the rows of an answer carry no information, or None if they do."""
+    """Return the reason why the rows of an answer carry no information, or None if they do."""
     one = presentations().get(name)
     return one.why_empty(rows, facts) if one and one.why_empty else None
 

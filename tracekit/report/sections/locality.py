@@ -128,7 +128,7 @@ def _waited(rows: list[Row], gpu_class: str) -> str:
 
 
 def _spread_shares(rows: list[Row]) -> list[Row]:
-    """Return, by size class, the number of jobs and the share of them on more nodes than needed."""
+    """Return the number of jobs and the share of jobs on more nodes than needed, by size class."""
     jobs = sums(rows, "gpu_class", "jobs")
     wide = sums((row for row in rows if row["relaxation"] > 1), "gpu_class", "jobs")
     return [{"gpu_class": c, "jobs": jobs[c], "share": wide.get(c, 0) / jobs[c]} for c in GPU_CLASSES if c in jobs]

@@ -220,7 +220,7 @@ def _by_size(rows: list[Row]) -> str:
 
 
 def _tail(row: Row) -> str:
-    """Return what a mean wait hides: its 90th percentile, if known for all waits, and a small number of waits."""
+    """Return facts that a mean wait hides: its 90th percentile, if known for all waits, and a small number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 

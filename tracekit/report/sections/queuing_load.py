@@ -120,7 +120,7 @@ def _who(row: Row, facts: TraceFacts) -> str:
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the GPUs used and waited for over time, for the tenants with the most of them."""
+    """Draw the GPUs used and waited for over time, for the tenants with the highest numbers."""
     if len(rows) >= ROW_LIMIT:
         return []
     vc = facts.tenant.column

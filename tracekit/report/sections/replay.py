@@ -94,7 +94,7 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _whole(rows: list[Row]) -> list[Row]:
     """Return the rows for all clusters together, or for the only cluster."""
-    last = {row["policy"]: row for row in rows}  # the sum over clusters comes after them
+    last = {row["policy"]: row for row in rows}  # a policy's last row is the sum over clusters
     most = max(row["jobs"] for row in last.values())
     return [row for row in last.values() if row["jobs"] > most / 2]
 
@@ -179,7 +179,8 @@ _SHARE_NOTES = {
 def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the fastest policies with and without known run times, if the log supports a comparison.
 
-    For a twin, 'replay/effects' reports effects relative to the log; here are the numbers of the twin and of the log.
+    For a twin, 'replay/effects' reports effects relative to the log. This sentence gives the numbers of
+    the twin and of the log.
     """
     known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
@@ -218,7 +219,7 @@ def _twin_and_log(rows: list[Row]) -> list[str]:
 
 
 def _under(row: Row, preposition: str) -> str:
-    """Return how long jobs take and wait under a policy or in the twin."""
+    """Return the completion time and the wait of jobs under a policy or in the twin, in words."""
     return (
         f"{preposition} {policy_name(row)} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end on"
         f" average{_waiting(row, 'wait')}"
@@ -226,7 +227,7 @@ def _under(row: Row, preposition: str) -> str:
 
 
 def _waiting(row: Row, verb: str) -> str:
-    """Return the end of a sentence on completion times that says how much of them is waiting."""
+    """Return the end of a sentence on completion times, which gives the part spent waiting."""
     if row["avg_queue_s"] is None:
         return ""
     if not row["avg_queue_s"]:
@@ -257,7 +258,7 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
 
 
 def _log_beside(row: Row) -> str:
-    """Return how long the jobs of an effect waited in the log; '' if it is unknown."""
+    """Return the recorded wait of the jobs of an effect, in words; '' if the wait is unknown."""
     if row.get("recorded_queue_s") is None:
         return ""
     return f"In the log they waited {duration(row['recorded_queue_s'])} on average."
@@ -313,7 +314,7 @@ def _interval(row: Row) -> str:
 
 
 def _recorded(rows: list[Row], base: Row) -> str:
-    """Return how long the jobs waited in the log, if known."""
+    """Return the recorded wait of the jobs, in words, if the wait is known."""
     row = next((r for r in rows if r["policy"] == RECORDED and r["avg_queue_s"]), None)
     if row is None:
         return ""

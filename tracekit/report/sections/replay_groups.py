@@ -33,7 +33,8 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
             best = min([own[0], *comparable], key=lambda r: r["avg_queue_s"]) if comparable else None
             found.append((name, own[0], best, log))
     if found and found[0][1]["policy"] == TWIN:
-        # For a twin, 'replay/effects' reports effects relative to the log; here are the twin's own waits and the log's.
+        # For a twin, 'replay/effects' reports effects relative to the log. This sentence gives the waits in the
+        # twin and in the log.
         if not any(first["avg_queue_s"] or log for _, first, _, log in found):
             return "No job of any size waits in the twin or in the log."
         return _ends(_by_log(found))
@@ -83,7 +84,7 @@ def _best(gpu_class: str, first: Row, best: Row) -> str:
 
 
 def _paid(rows: list[Row]) -> str:
-    """Return which size would wait longest under another policy, if no size waits under the first policy."""
+    """Return the size that would wait longest under another policy, if no size waits under the first policy."""
     known = [r for r in rows if r["avg_queue_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
     worst = max(known, key=lambda r: r["avg_queue_s"])
     if not worst["avg_queue_s"]:
@@ -132,7 +133,7 @@ def _who_pays(known: list[Row], unit: Tenant) -> str:
 
 
 def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
-    """Return which tenant waits longest in the twin, and how long it waited in the log."""
+    """Name the tenant that waits longest in the twin, and give its wait in the log."""
     longest = max(twin, key=lambda r: r["avg_queue_s"])
     log = next((r["avg_queue_s"] for r in rows if r["policy"] == RECORDED and r["vc"] == longest["vc"]), None)
     name = policy_name(longest)

@@ -184,7 +184,7 @@ def table(
     title : str
         Heading of the table.
     rows : sequence of Row
-        Rows to show. A column `total` has the number of rows without the limit, if there is one.
+        Rows to show. If the query has a limit, the column `total` has the number of rows without the limit.
     shown : Shown
         Display rules for columns.
     units : mapping, optional

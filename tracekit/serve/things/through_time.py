@@ -38,7 +38,7 @@ HELD = """
     FROM placements AS p
     LEFT JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
 """
-"""Placements; those without times of their own use the times of their attempts."""
+"""Placements; a placement without times uses the times of its attempt."""
 
 
 def step_of(first: datetime, last: datetime) -> float:
