@@ -316,7 +316,7 @@ def calibrate_jobs(
 
 
 def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
-    """Return the score of each part of a long log, as if calibrated just before it; None if the log is too short.
+    """Return the score of each part of a long log, calibrated on the jobs before it; None if the log is too short.
 
     A single split shows only how well a twin fits the last part of the log. Here the split is repeated at other times,
     each time with settings chosen only by earlier jobs, so you can see whether the twin would have fitted as well then.

@@ -1,4 +1,4 @@
-"""How far to trust a replay of a log: compare its twin, or a policy instead of the twin's rules, with the log."""
+"""Check how far to trust a replay: compare the twin, or a policy instead of the twin's rules, with the log."""
 
 from __future__ import annotations
 
