@@ -1,4 +1,4 @@
-"""The user's view of a policy: its card, its parameters and how to write them on a command line.
+"""The user's view of a policy: its card, its parameters and their notation on a command line.
 
     srtf,scan=skip,overhead=helios
 
@@ -50,7 +50,7 @@ class Parameter:
     minimum: float | None = None
     """Smallest number allowed; None means 0."""
     maximum: float | None = None
-    """Largest number allowed; None means 10^15, and a float may then also be 'inf'."""
+    """Largest number allowed; None means 10^15, or also 'inf' for a float."""
     words: tuple[str, ...] = ()
     """What the policy does for each choice, in plain words; empty if the policy describes it elsewhere."""
 
@@ -287,7 +287,7 @@ class Policy(ABC):
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows, and when; unchanged if it borrows none.
+        """Return the cluster with the nodes that the policy borrows for a time; unchanged if it borrows none.
 
         Parameters
         ----------

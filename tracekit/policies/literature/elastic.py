@@ -189,7 +189,7 @@ class _Queues(Sizes):
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return when jobs that wait, or stop now, start over in the first queue [ms]."""
+        """Return the time at which jobs that wait, or stop now, start over in the first queue [ms]."""
         if self.p["promote"] == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -387,7 +387,7 @@ class _Paths:
 
 
 class _Gains(Sizes):
-    """Gives out GPUs and servers one by one, each where it shortens the remaining time most."""
+    """Gives out GPUs and servers one by one, each to the job whose remaining time it shortens most."""
 
     def set_up(self) -> None:
         """Compute the order in which jobs take workers and servers."""
@@ -418,7 +418,7 @@ class _Gains(Sizes):
         return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
 
     def _paths(self) -> _Paths:
-        """Return the steps of every job size; each step adds what gains more, among equals a worker."""
+        """Return the steps of every job size; each step adds a worker or a server, whichever gains more."""
         requested, size = np.unique(self.gpus, return_inverse=True)
         place = np.zeros(len(requested), np.int64)
         place[size] = np.arange(len(size))

@@ -1,4 +1,4 @@
-"""Systems of this field that a job replay cannot show: why, and what it can show instead."""
+"""Systems of this field that a job replay cannot show, the reasons, and what a replay can show instead."""
 
 from __future__ import annotations
 
