@@ -89,7 +89,7 @@ class ClusterCalibration:
 
     @property
     def why_no_effect(self) -> str | None:
-        """Why this twin supports no effects, a sentence without its full stop; None if it supports them."""
+        """Why this twin supports no effects, as a sentence without its full stop; None if it supports effects."""
         if not self.waits:
             return "no job waits in the log; the effect cannot be estimated"
         if self.score.carries:

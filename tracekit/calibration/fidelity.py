@@ -52,7 +52,7 @@ class Fidelity:
     candidates: pl.DataFrame
     """The candidates that the calibration tried (see `ClusterCalibration.candidates`); empty if a twin was given."""
     why_no_effect: str | None
-    """Why this replay supports no effects, a sentence without its full stop; None if it supports them."""
+    """Reason why this replay supports no effects, as a sentence without its full stop; None if it supports effects."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -340,7 +340,7 @@ def twin_of_cluster(
     ----------
     trace : Trace
     file : Path, optional
-        A twin.toml, used as it is; only its grade is computed again.
+        A twin.toml, used unchanged; only its grade is computed again.
     cluster : str, optional
         By default the cluster with the most waiting hours, among those of the file if one is given.
     limit : int, optional

@@ -112,7 +112,7 @@ class JobTimes(NamedTuple):
     jct_s: NDArray[np.float64]
     """End minus submission [s]."""
     stopped: int = 0
-    """How often a running job lost its GPUs in the replay; 0 for recorded times."""
+    """Number of times that a running job lost its GPUs in the replay; 0 for recorded times."""
 
 
 class Settings(NamedTuple):

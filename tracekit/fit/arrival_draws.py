@@ -107,7 +107,7 @@ def _too_long() -> UsageError:
 def _clock(
     arrivals: dict[str, Any], days: float | None, load: float, *, until: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return hours since the beginning, and the expected number of arrivals up to each."""
+    """Return hours since the beginning, and the expected number of arrivals up to each hour."""
     rate = arrivals["rate"]
     first_hour = arrivals["start"] // HOUR_S * HOUR_S
     offset = (arrivals["start"] - first_hour) / HOUR_S
@@ -285,7 +285,7 @@ def _copied(repeats: dict[str, Any] | None) -> float:
 
 
 def shared_scores(number: Ints, together: float, of_session: Floats, rng: np.random.Generator) -> Floats:
-    """Return normal scores of jobs that share part of their variance within a session."""
+    """Return the normal scores of jobs, which share part of their variance within a session."""
     return np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
 
 

@@ -101,7 +101,7 @@ def draw_arrivals(
 
 
 def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tuple[Ints, DrawnTenants]:
-    """Return the submission second and the tenant of each job that is taken from a log.
+    """Return the submission second and the tenant of each job taken from a log.
 
     A tenant requests the size classes that the model has for it, otherwise those of its VC, otherwise those of all
     jobs.

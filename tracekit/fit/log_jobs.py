@@ -190,7 +190,7 @@ def _filled(trace: Trace) -> frozenset[str]:
 def _judged(trace: Trace) -> pl.LazyFrame:
     """Return the jobs with their run time [s], their submission by the log's clock, and whether they are taken.
 
-    Jobs without a submission are not taken, nor are jobs running or waiting at the end of the log.
+    Jobs without a submission, and jobs running or waiting at the end of the log, are not taken.
     """
     own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
     unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)

@@ -86,7 +86,7 @@ class Rate:
 
     @property
     def fitted(self) -> int:
-        """Number of parameters fitted to the counts: the factors, plus those of the level beyond its first."""
+        """Number of parameters fitted to the counts: the factors, plus the parameters of the level beyond the first."""
         return self.profile.size + {"constant": 0, "exponential": 1, "piecewise": 2 * len(self.pieces) - 2}[self.form]
 
     def level(self, days: Floats) -> Floats:

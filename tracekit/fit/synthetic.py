@@ -109,7 +109,7 @@ class Source(NamedTuple):
     created: str
     """Creation time of the source, because the same source must give the same bytes."""
     absent: str
-    """Why other capabilities are missing."""
+    """Reasons why other capabilities are missing."""
     notes: tuple[str, ...] = ()
 
     def manifest(self, origin: str, options: dict[str, str]) -> Manifest:

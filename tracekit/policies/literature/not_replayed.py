@@ -11,11 +11,11 @@ class NotReplayed:
 
     name: str
     decides: str
-    """What the system decides."""
+    """The decisions of the system."""
     why: str
-    """What a job replay lacks to show the system."""
+    """The data that a job replay lacks to show the system."""
     instead: str
-    """What a replay can show instead, and the limits of that."""
+    """A replay that can be shown instead, and its limits."""
     policies: tuple[str, ...]
     """Policies mentioned in `instead`, as on a command line."""
     assumptions: tuple[str, ...]

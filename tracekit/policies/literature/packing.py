@@ -87,7 +87,7 @@ class _Packing(Residents):
         self.waiting.start(self._start, skip=self.packing)
 
     def wake(self, now_ms: int) -> int:
-        """Return when a job leaves the profiler or the policy checks the arrival rate again."""
+        """Return the time at which a job leaves the profiler or the policy checks the arrival rate again."""
         wakes = list(self.profiled.values())
         if self.p["pack"] == "auto" and len(self.waiting):
             wakes.append(self.checked_ms + _CHECK_MS)
