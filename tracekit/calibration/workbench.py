@@ -164,7 +164,7 @@ class Workbench:
         return self.delays
 
     def excerpt(self) -> Workbench | None:
-        """Return the first jobs to learn from, enough that some waited; None if more than half of them are needed.
+        """Return the first jobs to learn from, including enough that waited; None if more than half of them are needed.
 
         They are the first jobs of the log, so a replay of these jobs alone starts from the same state of the cluster.
         """

@@ -62,7 +62,7 @@ def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
 
 
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
-    """Return the cluster without nodes that join late or leave for good, and the number of changed nodes.
+    """Return the cluster with nodes that never join late or leave for good, and the number of changed nodes.
 
     In a plan, a node is available in the whole window except while it was out of service and came back. A node that is
     never available is excluded.

@@ -426,7 +426,7 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
     target : WaitTarget
     refine : bool
         Try more numbers of nodes near the answer: higher numbers if no number meets the target, lower numbers if all
-        meet it, and otherwise numbers in between.
+        meet it, and numbers between those that meet it and the others.
     """
 
     def waits(values: Floats) -> Floats:

@@ -50,7 +50,7 @@ class Parameter:
     minimum: float | None = None
     """Smallest number allowed; None means 0."""
     maximum: float | None = None
-    """Largest number allowed; None means 10^15, or also 'inf' for a float."""
+    """Largest number allowed; None means 10^15, and also allows 'inf' for a float."""
     words: tuple[str, ...] = ()
     """Description of each choice, in plain words; empty if the policy describes the choices elsewhere."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 FEWEST, RACK, ANYWHERE = range(3)
-"""Distance of a gang's GPUs: the fewest nodes of a rack, any nodes of one rack, or any nodes of one GPU model."""
+"""Closeness of a gang's GPUs: the fewest nodes of a rack, any nodes of one rack, or any nodes of one GPU model."""
 
 Run: TypeAlias = tuple[int, int, int]
 """Consecutive nodes of a pool: index of the first, index after the last, and GPUs of the largest node."""

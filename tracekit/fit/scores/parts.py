@@ -231,7 +231,7 @@ def _autocorrelation(levels: Floats, lag: int) -> float | None:
 
 
 def judged(log: Figures, other: Figures) -> dict[str, Judged]:
-    """Return the distance between two workloads by row, for the rows that both have."""
+    """Return the distance of a workload from that of a log by row, for the rows that both have."""
     found = {}
     for row, how in ROWS.items():
         if how == "distance":

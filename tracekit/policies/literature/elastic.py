@@ -418,7 +418,7 @@ class _Gains(Sizes):
         return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
 
     def _paths(self) -> _Paths:
-        """Return the steps of every job size; each step adds a worker or a server, whichever gains more."""
+        """Return the steps of every job size; each step adds a worker, or a server if a server gains more."""
         requested, size = np.unique(self.gpus, return_inverse=True)
         place = np.zeros(len(requested), np.int64)
         place[size] = np.arange(len(size))

@@ -15,7 +15,7 @@ class NotReplayed:
     why: str
     """The data that a job replay lacks to show the system."""
     instead: str
-    """A replay that can be shown instead, and its limits."""
+    """The alternative that a replay can show, and its limits."""
     policies: tuple[str, ...]
     """Policies mentioned in `instead`, as on a command line."""
     assumptions: tuple[str, ...]
