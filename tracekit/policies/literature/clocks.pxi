@@ -1,4 +1,4 @@
-# Give GPUs and clocks to the jobs for which an additional watt saves most time.
+# Give GPUs and clocks where an additional watt saves most time.
 
 # Scale and limit of a step's worth [ms / mW], which is compared as a whole number.
 cdef double _WORTH_SCALE = 1e9

@@ -387,7 +387,7 @@ class _Paths:
 
 
 class _Gains(Sizes):
-    """Gives out GPUs and servers one by one, each to the job whose remaining time it shortens most."""
+    """Gives out GPUs and servers one by one, each where it shortens the remaining time most."""
 
     def set_up(self) -> None:
         """Compute the order in which jobs take workers and servers."""

@@ -1,4 +1,4 @@
-# Pollux: give GPUs to the jobs where they raise the power mean of the speedups most.
+# Pollux: give GPUs where they raise the power mean of the jobs' speedups most.
 
 from libc.math cimport log, pow
 
