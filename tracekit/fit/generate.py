@@ -7,7 +7,7 @@ Submissions come from the model or from the log, and so do the jobs:
 - hybrid with the log's 'arrivals': the times at which each tenant submits come from blocks of days, and requests,
   outcomes and run times from the model
 - hybrid with the log's 'jobs': submission times come from the model, and whole jobs from the log, in runs of successive
-jobs that keep the relations among a user's jobs
+  jobs that keep the relations among a user's jobs
 """
 
 from __future__ import annotations
