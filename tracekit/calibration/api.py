@@ -89,7 +89,7 @@ class ClusterCalibration:
 
     @property
     def why_no_effect(self) -> str | None:
-        """Why this twin supports no effects, a sentence without its full stop; None if it supports them."""
+        """Why this twin supports no effects, as a sentence without its full stop; None if it supports effects."""
         if not self.waits:
             return "no job waits in the log; the effect cannot be estimated"
         if self.score.carries:
@@ -316,7 +316,7 @@ def calibrate_jobs(
 
 
 def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
-    """Return the score of each part of a long log, as if calibrated just before it; None if the log is too short.
+    """Return the score of each part of a long log, calibrated on the jobs before it; None if the log is too short.
 
     A single split shows only how well a twin fits the last part of the log. Here the split is repeated at other times,
     each time with settings chosen only by earlier jobs, so you can see whether the twin would have fitted as well then.

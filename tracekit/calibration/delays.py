@@ -69,7 +69,7 @@ def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
 
 
 def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats:
-    """Return the GPUs that jobs with the same code use or wait for when each job is submitted, including its own.
+    """Return the GPUs that jobs with the same code use or wait for at each job's submission, including its own.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats
 
 
 def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
-    """Return for each instant (n,) the sum of the amounts (m,) whose half-open interval [begin, end) contains it."""
+    """For each instant (n,), return the sum of the amounts (m,) whose half-open interval [begin, end) contains it."""
     by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
     risen = np.concatenate([[0.0], np.cumsum(amount[by_begin])])
     fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])

@@ -1,4 +1,4 @@
-"""How far to trust a replay of a log: compare its twin, or a policy instead of the twin's rules, with the log."""
+"""Check how far to trust a replay: compare the twin, or a policy instead of the twin's rules, with the log."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Fidelity:
     candidates: pl.DataFrame
     """The candidates that the calibration tried (see `ClusterCalibration.candidates`); empty if a twin was given."""
     why_no_effect: str | None
-    """Why this replay supports no effects, a sentence without its full stop; None if it supports them."""
+    """Reason why this replay supports no effects, as a sentence without its full stop; None if it supports effects."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -63,11 +63,11 @@ class LossChange:
     spares: int = 0
     """Number of nodes kept free to replace failed nodes."""
     told_by: Literal["lost", "waited"] = "lost"
-    """What the change should save: GPU-hours lost to outages and checkpoints, or GPU-hours of waiting."""
+    """Quantity to save: GPU-hours lost to outages and checkpoints, or GPU-hours of waiting."""
 
 
 class RecordedLosses(NamedTuple):
-    """What the log lost to outages under a checkpoint rule, and how long its jobs waited."""
+    """Losses of the log to outages under a checkpoint rule, and the waits of its jobs."""
 
     stopped: Mapping[str, int]
     """Number of attempts of each job that ended because a node failed."""
@@ -79,12 +79,12 @@ class RecordedLosses(NamedTuple):
 
 @dataclass(frozen=True)
 class LossEffect:
-    """What outages cost, and what they would cost with a change."""
+    """Cost of outages, recorded and with a change."""
 
     cluster: str
     change: str
     told_by: Literal["lost", "waited"]
-    """Whether the GPU-hours are those lost to outages and checkpoints, or those that jobs wait."""
+    """Whether the GPU-hours are lost to outages and checkpoints or spent waiting."""
     recorded_gpu_h: float
     """Recorded GPU-hours; losses assume the checkpoints in `ASSUMED`."""
     changed_gpu_h: float

@@ -1,4 +1,4 @@
-"""How a cluster schedules: the rules of one candidate, and the policy that implements them.
+"""Scheduling rules of one candidate, and the policy that implements them.
 
 `calibration.search` lists the values that a calibration tries.
 """
@@ -73,12 +73,12 @@ class HoldingLimits:
 
 @dataclass(frozen=True)
 class Rules:
-    """How jobs are ordered, which limits hold them back, and where they are placed."""
+    """Job order, limits and placement."""
 
     order: Order = "arrival"
     """Which job goes next."""
     scan: Scan = "stop"
-    """If a job cannot start, whether later jobs wait or may pass it."""
+    """Whether later jobs wait or may pass if a job cannot start."""
     queues: Queues = "one"
     """Whether all jobs share one queue, or each VC or partition has its own; a job holds up only its own queue."""
     backfill: Backfill = "none"
@@ -104,7 +104,7 @@ class Rules:
         return self.quotas == "partitions"
 
     def fault(self) -> str | None:
-        """Return the reason why these rules cannot be replayed together; None if they can."""
+        """Return why these rules cannot be replayed together; None if they can."""
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"

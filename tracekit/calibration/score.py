@@ -1,4 +1,4 @@
-"""How close the waits in a replay are to the recorded ones, and the grade of a twin on held-out jobs."""
+"""Distance between replayed and recorded waits, and the grade of a twin on held-out jobs."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class Score:
 
     table: pl.DataFrame
     """One row for all jobs (scope 'all'), for each job size ('gpu_class'), for each VC ('vc', name NULL for jobs
-    without a VC) and, if a long log was calibrated, for each part of it ('rolling', with settings chosen before that
-    part). The columns are jobs; mean, median and 90th percentile of the recorded wait and of the wait in the twin [s];
-    ratio (twin's mean / recorded mean); agreeing_share (jobs whose waits differ by at most 5 min or 25 %);
-    rank_correlation (Spearman's); unexplained_share (recorded waiting hours beyond the wait in the twin / all recorded
-    waiting hours). Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 % interval over
-    submission days (_low, _high), NULL with fewer than 5 days or if the recorded value is 0.
+    without a VC) and, for a long log, for each part of it ('rolling', with settings chosen before that part). The
+    columns are jobs; mean, median and 90th percentile of the recorded wait and of the wait in the twin [s]; ratio
+    (twin's mean / recorded mean); agreeing_share (jobs whose waits differ by at most 5 min or 25 %); rank_correlation
+    (Spearman's); unexplained_share (recorded waiting hours beyond the wait in the twin / all recorded waiting hours).
+    Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 % interval over submission days
+    (_low, _high), NULL with fewer than 5 days or if the recorded value is 0.
     """
     grade: Grade
     queue_correlation: float | None
@@ -256,7 +256,7 @@ def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Inter
 
 
 def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
-    """Return how often each resample draws each day (R, D), and the day of each job (n,)."""
+    """Return the number of times that each resample draws each day (R, D), and the day of each job (n,)."""
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
         return None

@@ -211,7 +211,7 @@ _GAIN = 0.02
 _LEAST = 0.002
 _ROUNDS = 3
 _WORTH = 1.25
-"""A candidate that is this many times as far from the excerpt as the best so far is not tried on the whole log."""
+"""A candidate is not tried on the whole log if its distance on the excerpt exceeds the best distance by this factor."""
 _FINALISTS = 3
 """If there is an excerpt: maximum number of candidates per stage that are tried on the whole log."""
 
@@ -228,7 +228,7 @@ class Tried(NamedTuple):
     never: int
     """Jobs that started in the log but never start in the replay."""
     why_not: str | None = None
-    """Why the candidate could not be replayed."""
+    """Reason why the candidate could not be replayed."""
 
 
 class Found(NamedTuple):
@@ -248,7 +248,7 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
     progress : Progress, optional
         Reports every candidate.
     ledger : Ledger, optional
-        Where shards share the candidates of a stage; it already knows the facts that the candidates have in common.
+        Ledger in which shards share the candidates of a stage; it already knows their common facts.
 
     Raises
     ------

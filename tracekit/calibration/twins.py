@@ -111,7 +111,7 @@ class TwinReplays:
         return replace(self.scenario.run(self.rules.policy), policy=TWIN)
 
     def result(self, policy: str) -> ReplayResult | str:
-        """Return the schedule with a policy that replaces the twin's order, or the reason why it has none."""
+        """Return the schedule of a policy that replaces the twin's order, or the reason why the policy cannot run."""
         if policy not in self._results:
             self._progress.stage(f"replaying {policy}")
             try:
@@ -158,9 +158,9 @@ class TwinReplays:
         return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
 
     def why_not(self, change: str | Rules) -> str | None:
-        """Return the reason why a change has no estimate, before any replay; None if it can have one.
+        """Return why a change cannot be estimated, before any replay; None if it can.
 
-        The effect of an order cannot be estimated if the policy would also lift a limit that applies in the log.
+        A policy that also lifts a limit of the log has no estimate, because its order has no separate effect.
         """
         if self.found.why_no_effect is not None:
             return self.found.why_no_effect
@@ -340,7 +340,7 @@ def twin_of_cluster(
     ----------
     trace : Trace
     file : Path, optional
-        A twin.toml, used as it is; only its grade is computed again.
+        A twin.toml, used unchanged; only its grade is computed again.
     cluster : str, optional
         By default the cluster with the most waiting hours, among those of the file if one is given.
     limit : int, optional

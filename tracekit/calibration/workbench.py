@@ -112,7 +112,7 @@ class JobTimes(NamedTuple):
     jct_s: NDArray[np.float64]
     """End minus submission [s]."""
     stopped: int = 0
-    """How often a running job lost its GPUs in the replay; 0 for recorded times."""
+    """Number of times that a running job lost its GPUs in the replay; 0 for recorded times."""
 
 
 class Settings(NamedTuple):
@@ -164,7 +164,7 @@ class Workbench:
         return self.delays
 
     def excerpt(self) -> Workbench | None:
-        """Return the first jobs to learn from, with enough that waited; None if that would be more than half of them.
+        """Return the first jobs to learn from, including enough that waited; None if more than half of them are needed.
 
         They are the first jobs of the log, so a replay of these jobs alone starts from the same state of the cluster.
         """
@@ -313,7 +313,7 @@ def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) 
 def _holds(trace: Trace, jobs: Jobs) -> Ints | None:
     """Return the time from submission to eligibility of each job [ms] (n,); None if the log records no holds.
 
-    If a job started before its eligible time, that time is an error in the log, so the hold ends at the start.
+    If a job started before its eligible time, the eligible time is an error in the log, so the hold ends at the start.
     """
     table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
     if table["eligible_time"].null_count() == len(table):

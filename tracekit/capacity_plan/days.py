@@ -4,9 +4,9 @@ A day is 24 hours, counted from the first submission of the log. Each day of the
 with replacement. If the log has at least three weeks, only days at the same position in the week are drawn. Some
 warm-up days before the window, drawn the same way, fill the cluster and are not measured.
 
-With growth g, each day gets the jobs of floor(g) days of the log. From one more day, each user's jobs are added with
-probability g - floor(g), either all of them or none; a job without a user is drawn on its own. So the expected number
-of jobs per day is g times that of the log, with bursts as large as in the log.
+With growth g, each day gets the jobs of floor(g) days of the log. From one more day, each user's jobs are added, all or
+none, with probability g - floor(g); a job without a user is drawn on its own. So the expected number of jobs per day is
+g times that of the log, with bursts as large as in the log.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DayPool:
     group: Bools
     """Jobs whose wait counts (n,)."""
     days: int
-    """Number of days of the log, which is also that of the window."""
+    """Number of days of the log, and of the window."""
 
     @classmethod
     def of(

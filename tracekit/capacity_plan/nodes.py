@@ -62,7 +62,7 @@ def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
 
 
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
-    """Return the cluster with nodes that neither join late nor leave for good, and the number of changed nodes.
+    """Return the cluster with nodes that never join late or leave for good, and the number of changed nodes.
 
     In a plan, a node is available in the whole window except while it was out of service and came back. A node that is
     never available is excluded.
@@ -108,7 +108,7 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
     capacity : Capacity
         Number of nodes of each model, at least one node in total.
     later_ms : int
-        How much later the changes take place [ms].
+        Delay of the changes [ms].
     """
     kept: list[Node] = []
     for model, number in zip(cluster.models, capacity, strict=True):

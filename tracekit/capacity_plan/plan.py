@@ -162,7 +162,7 @@ def plan(
 
 
 def no_plan(found: ClusterCalibration) -> str | None:
-    """Return the reason why a twin supports no plan, a sentence without its full stop; None if it supports one."""
+    """Return why a twin supports no plan, as a sentence without its full stop; None if it supports a plan."""
     if found.score.carries:
         return None
     whole, (_, alike, unexplained) = found.score.whole, GRADES["fair"]
@@ -425,8 +425,8 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
         Number of existing nodes.
     target : WaitTarget
     refine : bool
-        Try more numbers of nodes where they matter: higher numbers if none meets the target, lower numbers if all do,
-        and numbers between those that meet it and those that do not.
+        Try more numbers of nodes near the answer: higher numbers if no number meets the target, lower numbers if all
+        meet it, and numbers between those that meet it and the others.
     """
 
     def waits(values: Floats) -> Floats:

@@ -37,7 +37,7 @@ _COLUMNS = (  # a wait is unknown if jobs never start
 
 @dataclass(frozen=True)
 class NodesAnswer:
-    """How many nodes a target needs under one policy and at one load."""
+    """Number of nodes that a target needs under one policy and at one load."""
 
     policy: str
     growth: float
@@ -78,7 +78,7 @@ class NodesAnswer:
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """How long jobs wait by number of nodes."""
+    """Waits of jobs by number of nodes."""
 
     cluster: str
     question: PlanQuestion
@@ -91,7 +91,7 @@ class CapacityPlan:
     answers: tuple[NodesAnswer, ...]
     """One answer per policy and growth, starting with the twin's policy at the first growth; empty without a target."""
     growth: LoadGrowth | None
-    """How the load of the log grows; None if the growth is not significant."""
+    """Growth of the log's load; None if the growth is not significant."""
     assumptions: dict[str, dict[str, Any]]
     caveats: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Find how many nodes or spares meet a target: the numbers already tried, and which to try next."""
+"""Find the number of nodes or spares that meets a target: the numbers already tried, and the next ones to try."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many nodes or spares meet a target."""
+    """Number of nodes or spares that meets a target."""
 
     number: int | None
     """Smallest tried number at which the expected figure meets the target; None if there is none. A number counts only

@@ -114,7 +114,7 @@ class NodePool:
 
     @property
     def rate_per_ms(self) -> float:
-        """How often a node goes down per millisecond, also counting nodes that were already out of service."""
+        """Rate at which a node goes down [1/ms], also counting nodes that were already out of service."""
         return float(self.kills.sum()) / (self.nodes * self.span_ms)
 
     def availability(self) -> float:
@@ -192,7 +192,7 @@ def _covered(trace: Trace, events: pl.DataFrame) -> tuple[int, int]:
 
 
 def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple[list[str], int | None, int]:
-    """Return the node names, the GPUs of each node, and how many nodes have another size."""
+    """Return the node names, the GPUs of each node, and the number of nodes of other sizes."""
     wanted = question.cluster is not None or question.model is not None
     if not trace.has("nodes"):
         if wanted:

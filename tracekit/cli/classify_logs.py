@@ -106,7 +106,7 @@ def _show_summary(found: Classification, form: str) -> None:
 
 
 def _show_notes(found: Classification, trace: Trace | None) -> None:
-    """Print which logs were read and which were not, one line each."""
+    """Print the logs that were read and the logs that were skipped, one line each."""
     lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed attempts"]
     if found.not_failed:
         lines.append(f"{found.not_failed:,} attempts did not fail according to the Trace; their logs were not read")

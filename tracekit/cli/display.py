@@ -71,7 +71,7 @@ class TerminalProgress(Progress):
             typer.echo(f"note: {line}", err=True)
 
     def fault(self, text: str, traceback: str) -> None:
-        """Print which part failed and, with --debug, the traceback."""
+        """Print the part that failed and, with --debug, the traceback."""
         self.failed = True
         self.note(text)
         if os.environ.get("TRACEKIT_DEBUG"):
@@ -171,7 +171,7 @@ def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def print_shard(shared: Ledger, what: str) -> None:
-    """Print that a shard is done, how many results it produced itself, and what to do next."""
+    """Print that a shard is done, the number of results that it produced itself, and the next step."""
     typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
     typer.echo("next: the same command with --collect instead of --shard")
 

@@ -1,4 +1,4 @@
-"""Print on stderr what a command will need before it begins, if it takes long or does not fit into memory."""
+"""Print the needs of a command on stderr before it begins, if it takes long or does not fit into memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def say_need(trace: str | Path, work: str, memory_limit: str | None = None, **how: Any) -> None:
-    """Print what work on a Trace will need (see `tracekit.estimate.need_of`); the work 'queries' runs all queries."""
+    """Print the needs of work on a Trace (see `tracekit.estimate.need_of`); the work 'queries' runs all queries."""
     manifest = manifest_of(trace)
     if manifest is not None:
         _say(need_of_queries(manifest) if work == "queries" else need_of(manifest, work, **how), memory_limit)
 
 
 def say_need_of_files(source: str | Path, memory_limit: str | None) -> None:
-    """Print what reading raw logs will need; print nothing if the source is a Trace or has no files."""
+    """Print the needs of reading raw logs; print nothing if the source is a Trace or has no files."""
     found = need_of_files(source)
     if found is not None and manifest_of(source) is None:
         _say(found, memory_limit)

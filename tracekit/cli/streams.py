@@ -114,7 +114,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def print_data(text: str) -> None:
-    """Print CSV, JSON or Markdown as UTF-8 on any terminal, because other programs read it."""
+    """Print CSV, JSON or Markdown as UTF-8 on any terminal, because other programs read the output."""
     if isinstance(sys.stdout, _Stream):
         sys.stdout.write_data(text)
     else:

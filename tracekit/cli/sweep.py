@@ -95,7 +95,7 @@ def sweep(
 
 
 def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
-    """Print what the runs will need, estimated for the largest Trace; existing runs count too."""
+    """Print the needs of the runs, estimated for the largest Trace; existing runs count too."""
     from tracekit.sweeps.file import read_sweep
 
     try:

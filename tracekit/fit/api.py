@@ -134,7 +134,7 @@ def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, 
     Raises
     ------
     UsageError
-        The quantiles of the samples need more memory than the limit, such as '2GB', or the limit is not a size.
+        The sample quantiles need more memory than the limit, or the limit is not a size such as '2GB'.
     """
     import duckdb
 

@@ -1,11 +1,10 @@
 """Draw arrival times from a fitted process, batch by batch, or jobs in sessions.
 
-A session has one tenant. The normal scores of its gaps have a part that the whole session shares, so a quick session is
-quick throughout. The normal score of a run time is the sum of a shared part and a part of the job's own, so any two
-jobs of a session are equally correlated; the shared parts of a tenant's successive sessions are correlated too.
-Requests, and statuses within a size class, copy the previous job as often as was fitted. Jobs that are followed by
-another, and jobs that are repeated, fail as often as in the log: Bayes' rule gives their share of failures, and the
-overall share of failures does not change.
+A session has one tenant. The normal scores of its gaps share a part, so a quick session is quick throughout. The normal
+score of a run time is the sum of a shared part and a part of the job's own, so any two jobs of a session are equally
+correlated; the shared parts of a tenant's successive sessions are correlated too. Requests, and statuses within a size
+class, copy the previous job as often as was fitted. Jobs that another job follows, and jobs that are repeated, fail as
+often as in the log. Bayes' rule gives their share of failures, and the overall share of failures does not change.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _LEAST_ABOVE = 0.02
 
 
 def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
-    """Return the rate in an hour of mean profile, at given days since the beginning.
+    """Return the rate of an average hour at given days since the beginning.
 
     After the end of the log the rate stays at its last value. `length` is the length of the log [days]. Files of
     earlier versions have no pieces.
@@ -108,7 +107,7 @@ def _too_long() -> UsageError:
 def _clock(
     arrivals: dict[str, Any], days: float | None, load: float, *, until: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return hours since the beginning, and the expected number of arrivals up to each."""
+    """Return hours since the beginning, and the expected number of arrivals up to each hour."""
     rate = arrivals["rate"]
     first_hour = arrivals["start"] // HOUR_S * HOUR_S
     offset = (arrivals["start"] - first_hour) / HOUR_S
@@ -172,7 +171,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
 
 
 def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
-    """Return arrivals of a process whose first state is drawn from its stationary distribution."""
+    """Return arrivals of a process that starts in a state drawn from its stationary distribution."""
     length = 1 / p["to_busy"], 1 / p["to_quiet"]
     rates = p["quiet_rate"], p["busy_rate"]
     mean = (length[0] * rates[0] + length[1] * rates[1]) / (length[0] + length[1])
@@ -254,7 +253,7 @@ def draw_together(
 def jobs_in_sessions(model: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
     """Draw jobs for given submissions and tenants, such as those of a log.
 
-    Sessions are found in the same way as by `tracekit.fit.sessions`, with the model's threshold.
+    Sessions are found as in `tracekit.fit.sessions`, with the model's threshold.
 
     Parameters
     ----------
@@ -286,7 +285,7 @@ def _copied(repeats: dict[str, Any] | None) -> float:
 
 
 def shared_scores(number: Ints, together: float, of_session: Floats, rng: np.random.Generator) -> Floats:
-    """Return normal scores of jobs that share part of their variance within a session."""
+    """Return the normal scores of jobs, which share part of their variance within a session."""
     return np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
 
 
@@ -324,7 +323,7 @@ def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Ints) -> Float
 
 
 def _chained_within(noise: Floats, fresh: Any, rho: float) -> Floats:
-    """Return y with y[t] = noise[t] + rho y[t - 1], except y[t] = noise[t] where `fresh` is set."""
+    """Return y with y[t] = noise[t] + rho y[t - 1], or y[t] = noise[t] if `fresh` is set at t."""
     found, factor, step = noise.copy(), np.where(fresh, 0.0, rho), 1
     while step < found.size and np.abs(factor).max() > 1e-17:
         found[step:] = found[step:] + factor[step:] * found[:-step]
@@ -347,7 +346,7 @@ def _draw_statuses(
         again = np.concatenate([request[1:] == request[:-1], [False]])
         last, repeated, other = _odds(after)
         odds = np.where(follows, np.where(again, repeated, other), last)
-        # A copied status comes from a job that is followed by another; the statuses not copied compensate for this.
+        # A copied status comes from a job that another job follows; the other statuses compensate for this.
         later = np.concatenate([[False], follows[:-1]])
         mean = _odds_of_followed(after)
         odds = np.where(later, (odds - copying * mean) / max(1 - copying, 1e-9), odds)
@@ -383,7 +382,7 @@ def _odds_of_followed(after: dict[str, Any]) -> float:
 def session_starts(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the second in which each session starts, and the session's number of jobs.
+    """Return the start second and the number of jobs of each session.
 
     Parameters are those of `draw_batches`. A load of 2 gives twice as many sessions of the same length.
     """

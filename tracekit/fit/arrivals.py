@@ -1,8 +1,8 @@
 """Fit arrivals: a rate with a weekly profile that changes over the log, batches within one second, and bursts.
 
 Jobs submitted in the same second form a batch (in the same step, if the log's clock is coarser). The arrivals are these
-batches. The fluctuation of batches around the rate is described by a process (`tracekit.fit.process`) or by sessions of
-tenants (`tracekit.fit.sessions`), whichever reproduces the last part of the log better.
+batches. A process (`tracekit.fit.process`) or sessions of tenants (`tracekit.fit.sessions`) describe how batches
+fluctuate around the rate; the one that reproduces the last part of the log better is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.fit.sessions import Sessions
 
 
-# Choose between a process and sessions of tenants as the model of how batches fluctuate around their rate.
+# Choose the model of how batches fluctuate around their rate: a process or sessions of tenants.
 # Both are fitted to the first half of the batches and drawn `DRAWS` times over the time of the second half. Four
 # figures are computed for each draw: the squared variation of the gaps in operational time, the dispersion of hourly
 # counts around the rate, the correlation of these counts with those of the previous hour, and how often the next batch
@@ -193,7 +193,7 @@ HOURS_UNKNOWN = (
     "the log does not record the hour of the day, so the arrival rate uses the hours of the Trace's own clock,"
     " whose hour 0 may not be midnight"
 )
-"""Note for a model whose log does not record the hour of the day."""
+"""Note for a model of a log without the hour of the day."""
 
 _BATCH_SIZES = 500
 

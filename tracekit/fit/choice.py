@@ -84,7 +84,7 @@ def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floa
 
 
 def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> Bootstrap:
-    """Return the p-values of the misfit, which assume that the family is right.
+    """Return the p-values of the misfit, assuming that the family is right.
 
     At most `jobs` of the sample's jobs are used.
 
@@ -211,7 +211,7 @@ _BY_CHANCE = 1.63
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work a fit spends on goodness of fit."""
+    """Amount of work that a fit spends on goodness of fit."""
 
     replicates: int = 99
     """Number of samples that the bootstrap draws; 0 skips it."""
@@ -220,11 +220,11 @@ class Effort:
     tail_jobs: int = 2_000
     """Maximum number of jobs in the bootstrap of a tail."""
     drawn_only: bool = False
-    """Whether to fit only the run times that jobs are drawn from: until the end, by size class and status."""
+    """Whether to fit only the run times needed for drawing jobs: until the end, by size class and status."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:
-    """Return the families that could be fitted, and the reason for each that could not."""
+    """Return the families that could be fitted, and for each other family the reason."""
     fitted, failed = [], {}
     for family in families:
         try:
@@ -249,7 +249,7 @@ def describe(
     p_tail: bool = False,
     p_value: bool = True,
 ) -> dict[str, Any]:
-    """Return everything that workload.json records about the distribution of one sample.
+    """Return the entry of workload.json for the distribution of one sample.
 
     The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
     parameter in 1 of 6 cases, regardless of the sample size.

@@ -31,7 +31,7 @@ TOLERANCES = {
     "correlation": (0.05, 3.0),
     "top_5_pct_share": (0.05, 3.0),
 }
-"""Tolerance of each quantity: a constant for what the model simplifies, and a factor on 1 / sqrt(n) for chance.
+"""Tolerance of each quantity: a constant for the model's simplifications, and a factor on 1 / sqrt(n) for chance.
 
 If the process is sessions, n is divided by the mean number of jobs in the session of a job.
 
@@ -100,7 +100,7 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
 
 
 def _alike(model: WorkloadModel) -> float:
-    """Return the mean number of jobs in a job's session, which depend on each other; 1 without sessions."""
+    """Return the mean number of jobs in a job's session (these depend on each other); 1 without sessions."""
     arrivals = model.document["arrivals"]
     return float(arrivals["sessions"]["size"]["mean_of_a_job"]) if arrivals["process"] == "sessions" else 1.0
 

@@ -1,7 +1,7 @@
-"""Families of duration distributions: one entry each, with its formulas, its starting points and its draw.
+"""Families of duration distributions, each with its formulas, starting points and random draws.
 
-Parameters have scipy's names, `loc` is 0, and every parameter is above 0. A mixture's parameters end in the number of
-their part: weight_1, s_1, scale_1, weight_2, ... The weights sum to 1, and the parts are ordered by `scale`.
+Parameters have scipy's names, `loc` is 0, and every parameter is above 0. The parameters of a mixture end in the number
+of their part: weight_1, s_1, scale_1, weight_2, ... The weights sum to 1, and the parts are ordered by `scale`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Family:
         return each[np.argsort(each[:, -1], kind="stable")].ravel()
 
     def problem(self, named: Mapping[str, Any]) -> str | None:
-        """Return the reason why these parameters are invalid, or None if they are valid."""
+        """Return why these parameters are invalid, or None if they are valid."""
         if set(named) != set(self.parameters):
             return f"{self.name} has the parameters {', '.join(self.parameters)}"
         for name, value in named.items():
@@ -196,7 +196,7 @@ def _burr_drawn(p: Floats, rng: np.random.Generator, second: Floats | float) -> 
 
 
 class Moments(NamedTuple):
-    """What the starting points are made from: durations [s], with censored ones at their bound, and their logarithms.
+    """Durations [s] and their logarithms, for starting points; censored durations count as their bound.
 
     `shared` is the total time per known end, `middle` the geometric mean. `logistic` and `extreme` are the shapes of a
     log-logistic and of a Weibull distribution with this spread of the logarithms; `turned` is the scale of the latter.

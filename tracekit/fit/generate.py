@@ -7,7 +7,7 @@ Submissions come from the model or from the log, and so do the jobs:
 - hybrid with the log's 'arrivals': the times at which each tenant submits come from blocks of days, and requests,
   outcomes and run times from the model
 - hybrid with the log's 'jobs': submission times come from the model, and whole jobs from the log, in runs of successive
-  jobs, which keep the relations among a user's jobs
+  jobs that keep the relations among a user's jobs
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 
 RATES = ("mean", "end", "fitted")
-"""Arrival rates that a model can be drawn with."""
+"""Arrival rates available for drawing from a model."""
 METHODS = ("model", "resample", "hybrid")
-"""Ways to make jobs."""
+"""Methods that make jobs."""
 HYBRIDS = ("arrivals", "jobs")
 """The half of a hybrid that comes from the log."""
 _DAY_S = 86_400
@@ -101,7 +101,7 @@ def draw_arrivals(
 
 
 def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tuple[Ints, DrawnTenants]:
-    """Return the submission second and the tenant of each job that is taken from a log.
+    """Return the submission second and the tenant of each job taken from a log.
 
     A tenant requests the size classes that the model has for it, otherwise those of its VC, otherwise those of all
     jobs.
@@ -163,7 +163,7 @@ def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator)
 
 
 class Way(NamedTuple):
-    """How a synthetic Trace is made."""
+    """Method that makes a synthetic Trace."""
 
     method: str
     hybrid: str
@@ -190,7 +190,7 @@ class Way(NamedTuple):
 def _way(
     model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
 ) -> Way:
-    """Return the requested way for a Trace, or the way that scored best.
+    """Return the requested method for a Trace, or the method that scored best.
 
     Raises
     ------
@@ -245,15 +245,15 @@ def generate(
     scale_gpus : float
         Factor on the machines and quotas; the number of machines is rounded over all kinds.
     method : {'model', 'resample', 'hybrid'}, optional
-        'model' draws every job from a model, 'resample' puts whole days of a Trace in another order (see
+        'model' draws every job from a model, 'resample' reorders whole days of a Trace (see
         `tracekit.fit.log_jobs`), and 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a
         Trace is resampled; if `model` has scores, the method that scored best is used.
     model : WorkloadModel, str or Path, optional
         With a Trace as source: its model, with the scores of the methods. If a method needs a model and none is given,
         it is fitted.
     hybrid : {'arrivals', 'jobs'}, optional
-        The half of a hybrid that comes from the log; by default the half that scored better, or the arrivals without
-        scores.
+        The half of a hybrid that comes from the log; by default the half that scored better, or, without scores, the
+        arrivals.
     rate : {'mean', 'end', 'fitted'}, optional
         With a model: arrivals at the log's mean rate (the default), at the rate at its end (its last piece, or the end
         of its trend), or as fitted (through its pieces or along its trend, then at the end's rate).
@@ -304,7 +304,7 @@ def _model(source: WorkloadModel | str | Path) -> WorkloadModel:
 
 
 def _made(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
-    """Draw a synthetic Trace from a log, with a model if the way needs one."""
+    """Draw a synthetic Trace from a log, with a model if the method needs one."""
     if way.method == "resample":
         return _with_jobs_of_log(trace, None, recipe, way)
     if known is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pick(shares: Floats, u: Floats) -> Ints:
-    """Return, for each number in [0, 1), the index of the share whose cumulative interval contains it."""
+    """For each number in [0, 1), return the index of the share whose cumulative interval contains the number."""
     edges = shares.cumsum()
     return np.searchsorted(edges[:-1] / edges[-1], u, side="right")
 
@@ -28,7 +28,7 @@ def originals(copied: Bools) -> Ints:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How each job ends."""
+    """Outcome of each job."""
 
     group: Ints
     """Index in `statuses.groups`."""
@@ -263,7 +263,7 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
 
 
 def through(values: Floats, known: Floats, placed: Floats) -> Floats:
-    """Return values mapped as `known` maps to `placed`; values outside keep their distance to the nearest end."""
+    """Map values as `known` maps to `placed`; values outside keep their distance to the nearest end."""
     inside = np.clip(values, known[0], known[-1])
     return np.interp(inside, known, placed) + (values - inside)
 
@@ -273,7 +273,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
     entry = _entry(model, size, status)
     shape, ratio = model.shape(entry)
     # Run times longer than any in the log are drawn if jobs of the group and of its pool were still running. For pooled
-    # groups, files of earlier versions do not record how many jobs were.
+    # groups, files of earlier versions do not record the number of these jobs.
     longest = min(
         longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])
         for one in (entry, shape)
@@ -285,7 +285,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:
-    """Return the entry of a size class and status, or the first that exists of class, status and all jobs."""
+    """Return the entry of a size class and status, or else the first existing entry of class, status and all jobs."""
     for key in ({"gpu_class": size, "status": status}, {"gpu_class": size}, {"status": status}):
         if all(v is not None for v in key.values()):
             entry = model.run_time("until_end", **key)

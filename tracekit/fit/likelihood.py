@@ -72,7 +72,7 @@ _EDGE = 14.0
 
 
 class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the user
-    """Why a family could not be fitted."""
+    """Reason why a family could not be fitted."""
 
 
 @dataclass(frozen=True)

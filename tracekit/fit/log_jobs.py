@@ -1,9 +1,10 @@
-"""The jobs of a log for a synthetic Trace: whole days in another order, with their jobs and attempts unchanged.
+"""The jobs of a log for a synthetic Trace: whole days in a new order, with jobs and attempts unchanged.
 
 Days are taken in blocks that keep their weekdays and stay near their position in the log: the local block bootstrap of
 Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). This keeps the dependence between the days of a
 block and the slow changes of the load. Blocks from anywhere (Kuensch 1989) would break up a month of high load, and a
-queue that took weeks to grow in the log would never appear. A block is as long as days of the log are correlated.
+queue that took weeks to grow in the log would never appear. The block length is the number of days over which the log
+is correlated.
 
 A job keeps its time of day, its tenant, its request, its outcome and its run time. This keeps all relations among the
 jobs of a day: users who submit ten identical jobs, bursts, long jobs at night. Users, accounts and groups get numbers
@@ -131,7 +132,7 @@ def read_log(trace: Trace) -> LogJobs:
 
 
 def block_length(daily: Floats) -> int:
-    """Return the number of days per block: the first lag whose autocorrelation chance explains.
+    """Return the number of days per block: the first lag with an autocorrelation that chance explains.
 
     The autocorrelation is that of log(1 + the daily figure), minus the mean of its weekday if the log has three weeks
     or more. Chance is 2 / sqrt(days). A block is at most a quarter of the log and at most 28 days.
@@ -189,7 +190,7 @@ def _filled(trace: Trace) -> frozenset[str]:
 def _judged(trace: Trace) -> pl.LazyFrame:
     """Return the jobs with their run time [s], their submission by the log's clock, and whether they are taken.
 
-    Jobs without a submission are not taken, nor are jobs running or waiting at the end of the log.
+    Jobs without a submission, and jobs running or waiting at the end of the log, are not taken.
     """
     own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
     unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
@@ -260,7 +261,7 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
 
 
 def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
-    """Return the index of each attempt's job if every job has attempts and both tables have one order, otherwise None.
+    """Return the index of each attempt's job, or None unless every job has attempts and both tables share one order.
 
     Most formats write the tables this way, and this is much faster than looking up each job.
     """
@@ -278,8 +279,8 @@ _CAPABILITIES = (
 _LEAST_WEEKS = 2
 """Minimum number of weeks in a log for weekdays to be kept."""
 _REACH_DAYS = 7
-"""How far a block may come from its position in the log [days]. On the Philly jobs of autumn 2017, one week reproduces
-the log's waits in replays, and each additional week increases the difference."""
+"""Maximum distance of a block from its position in the log [days]. On the Philly jobs of autumn 2017, one week
+reproduces the log's waits in replays, and each additional week increases the difference."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +318,7 @@ def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator
     place, copy, local_us = _drawn(log, recipe, rng)
     check_any(place.size)
     submit = _utc(local_us, zone)
-    # When clocks are set forward, the skipped hour moves after others, so sort again.
+    # If clocks are set forward, the skipped hour moves after others, so sort again.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
     return TakenJobs(place[order], copy[order], submit[order])
 
@@ -437,17 +438,17 @@ def _renamed(name: str, copy: Ints) -> pl.Expr:
     return pl.when(number >= 0).then(pl.when(pl.lit(behind) > 0).then(text + again).otherwise(text)).alias(name)
 
 
-# Choose the days of the log that make up a new one.
+# Choose the days of the log that make up a new log.
 
 
 def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -> Ints:
     """Return the day of the log that is due on each new day, keeping weekdays.
 
-    If as many days are requested as the log has, the course is the log from its first day. If fewer are requested, it
-    is the last days of the log, starting in the last week that leaves room for them, because the near future resembles
-    the recent past. Beyond the end, the course passes through the log again, each time from a random week to its end
-    and then from its beginning to that week, which makes all days due equally often and keeps passes out of step. A log
-    of less than two weeks does not keep its weekdays.
+    If the number of requested days equals that of the log, the course is the log from its first day. If fewer are
+    requested, it is the last days of the log, starting in the last week that leaves room for them, because the near
+    future resembles the recent past. Beyond the end, the course passes through the log again, each time from a random
+    week to its end and then from its beginning to that week, which makes all days due equally often and keeps passes
+    out of step. A log of less than two weeks does not keep its weekdays.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Failures of machines: the time that a machine works until it fails, by cause, and the time that it is then away.
+"""Failures of machines: the working time until a failure, by cause, and the time away after it.
 
 An event in the table node_events is a failure if its state is down, or if its state is drained and its cause is a
-fault. Maintenance is not a failure in any state, nor is a node that works in a degraded way, nor a node drained for an
-unknown cause. On each node, each cause is a separate process: its clock starts when the log begins or when the node
+fault. Maintenance in any state, a degraded node that still works, and a node drained for an unknown cause do not count
+as failures. On each node, each cause is a separate process: its clock starts when the log begins or when the node
 returns from the last failure with that cause, and is censored at the end of the log. Nodes that never failed count with
 the whole log. The age of nodes when the log begins is unknown and taken as 0.
 """
@@ -37,7 +37,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Window:
-    """The nodes, and the period in which their failures are observed [us since 1970]."""
+    """The nodes, and the observation period of their failures [us since 1970]."""
 
     nodes: int
     begin: int
@@ -97,7 +97,7 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
 
 
 def fit_failure_log(log: FailureLog, seed: int, effort: Effort) -> dict[str, Any]:
-    """Return the same as `fit_node_failures`, from events that are already loaded."""
+    """Like `fit_node_failures`, for events that are already loaded."""
     events, window, failures = log.events, log.window, log.failures
     found: dict[str, Any] = {
         "events": events.height,

@@ -1,14 +1,14 @@
 """Fit the arrival process around a known rate: Poisson, gamma renewal, or modulated.
 
 The fitted rate converts the gaps between batches to operational time, in which a Poisson process has exponential gaps
-with mean 1. Poisson is rejected if hourly counts vary more, or gaps vary more or less, than those of 99 % of simulated
-Poisson processes observed through the same clock. Then a gamma renewal process and a two-state Markov-modulated Poisson
+with mean 1. Poisson is rejected if hourly counts vary more than in 99 % of simulated Poisson processes observed through
+the same clock, or if gaps vary more or less. Then a gamma renewal process and a two-state Markov-modulated Poisson
 process are fitted to the same gaps, and the process with the lowest BIC is chosen.
 
 For each step (tick) of its clock, a log shows only whether anything arrived. The fitted rate counts ticks with an
 arrival: if a share q of the ticks is hit, a Poisson process has -ln(1 - q) events per tick. Measured in ticks, gaps and
-hourly counts vary less than in a Poisson process; the more ticks are hit, the less they vary. Each statistic is
-therefore compared with that of simulated processes observed through the same clock.
+hourly counts vary less than in a Poisson process, and less still if more ticks are hit. Each statistic is therefore
+compared with that of simulated processes observed through the same clock.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ The expected number of arrivals in an hour is level(days since the beginning) * 
 is (arrivals + 1) / (expected + 1), so an hour of the week without arrivals keeps a small rate. The level is constant,
 grows exponentially, or is constant in each of several pieces between change points.
 
-The daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each, and only as
-many pieces are allowed as chance does not explain. The forms of the level are compared by BIC; each additional piece
-adds two parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts: that
-of hours, or that of days if larger, each around the rate that makes it smallest. Bursts alone, which make counts vary,
+The daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each. Only pieces
+that chance does not explain are allowed. The forms of the level are compared by BIC; each additional piece adds two
+parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts: the dispersion
+of hours, or of days if larger, each around the rate that makes it smallest. Bursts alone, which make counts vary,
 therefore produce no change point.
 """
 
@@ -86,7 +86,7 @@ class Rate:
 
     @property
     def fitted(self) -> int:
-        """Number of parameters fitted to the counts: the factors, plus those of the level beyond its first."""
+        """Number of parameters fitted to the counts: the factors, plus the parameters of the level beyond the first."""
         return self.profile.size + {"constant": 0, "exponential": 1, "piecewise": 2 * len(self.pieces) - 2}[self.form]
 
     def level(self, days: Floats) -> Floats:
@@ -136,7 +136,7 @@ def with_hours(start_s: int, number: int, timezone: str) -> Hours:
 
 
 def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
-    """Return the mean number of arrivals in each hour of the week; None for hours never complete in the window.
+    """Return the mean number of arrivals in each hour of the week; None for hours without a complete observation.
 
     Incomplete hours are left out. The window begins with an arrival, so the rest of that hour would count too much.
     """
@@ -378,7 +378,7 @@ _WEEK = 7
 _LEAST_CHANGING_DAYS = 14
 """Minimum number of days in a log for a trend or a change point."""
 _MOST_UNITS = 366
-"""Number of days from which weeks are counted instead, and so on, because the work grows with the square."""
+"""Number of days above which weeks are counted instead, and so on, because the work grows with the square."""
 
 
 class RateFit(NamedTuple):
@@ -388,7 +388,7 @@ class RateFit(NamedTuple):
     kinds: dict[str, float]
     """BIC of each kind of profile, with the chosen form of the level."""
     forms: list[dict[str, Any]]
-    """Each form of level that was tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
+    """The forms of level that were tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
     dispersion: float
     """Divisor of the forms' log-likelihoods."""
     unit_days: int

@@ -1,10 +1,10 @@
 """Fit run times by group: all jobs, size class, virtual cluster, and status.
 
 Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops: jobs that were cancelled,
-timed out, were preempted, lost their node or are still running are right-censored. `until_end` is how long jobs kept
-their resources, regardless of how they ended; only jobs still running are right-censored. A group with fewer than 200
-jobs is pooled instead of fitted separately: it takes the shape of the first of these that exists, shifted to the
-group's own median if at least 20 of its durations have a known end.
+timed out, were preempted, lost their node or are still running are right-censored. `until_end` is the time that jobs
+kept their resources, regardless of how they ended; only jobs still running are right-censored. A group with fewer than
+200 jobs is pooled instead of fitted separately: it takes the shape of the first of the following that exists, shifted
+to the group's own median if at least 20 of its durations have a known end.
 
 - size class, also by status: the jobs of the same status in its class and the neighboring classes (`neighbours`)
 - class by status: its class; the jobs of any status in its class and the neighboring classes; its status
@@ -140,7 +140,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
 
 
 def _pools(groups: list[_Group]) -> dict[str, _Group]:
-    """Return, by group name, the pool of neighboring size classes that each small group takes its shape from."""
+    """Return the pool of neighboring size classes that supplies the shape of each small group, by group name."""
     sets: dict[tuple[str, str | None], dict[str, _Group]] = {}
     for group in groups:
         size = group.key["gpu_class"]

@@ -17,7 +17,7 @@ RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
 """Rounding steps that are recognized [s]; the last is the resolution of a Trace."""
 
 _EXACT_FROM = 100
-"""Values of at least this many rounding steps count as exact, because the density is flat over one step."""
+"""Values of at least this many rounding steps count as exact, because the density barely changes over one step."""
 
 
 def resolution_of(values: Floats) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 SCORED_SEEDS = 5
-"""Default number of workloads per generator that are judged."""
+"""Default number of judged workloads per generator."""
 
 
 @explain_damage()

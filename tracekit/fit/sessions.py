@@ -3,11 +3,11 @@
 A session is a run of successive submissions of one tenant with gaps of at most a threshold. The tenant is the user, or
 the VC if users are unknown. If both are unknown, sessions span the whole log. The threshold is the gap at which two
 lognormal distributions, fitted by maximum likelihood (EM) to the gaps between a tenant's successive submissions, have
-equal weighted density: shorter gaps more likely come from the short kind.
+equal weighted density; below it, the distribution of short gaps is more likely.
 
-A log has sessions if two conditions hold, each by five standard errors: close pairs (gaps up to the threshold) are 1.5
-times as frequent as with independent arrivals at each tenant's rate, and the next batch belongs to the same tenant more
-often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
+A log has sessions if two conditions are met, each by five standard errors: close pairs (gaps up to the threshold) are
+1.5 times as frequent as with independent arrivals at each tenant's rate, and the next batch belongs to the same tenant
+more often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
 
 Standard errors treat whole sessions as independent. If session s has n_s pairs and y_s of them are hits, the standard
 error of the share p of hits is sqrt(sum (y_s - p n_s)^2) / sum n_s.
@@ -87,7 +87,7 @@ class Sessions:
 def tenants_of(jobs: pl.DataFrame) -> tuple[str, Ints]:
     """Return the kind of tenant, and the number of each job's tenant; each unknown tenant gets a separate number.
 
-    Tenants are users if at least half of the jobs have one, otherwise VCs on the same condition, otherwise nobody.
+    Tenants are users if at least half of the jobs have a user, otherwise VCs on the same condition, otherwise nobody.
     """
     for by, columns in (("user", ["user"]), ("vc", ["cluster", "vc"])):
         if all(c in jobs.columns for c in columns) and jobs[by].null_count() <= jobs.height / 2:
@@ -204,7 +204,7 @@ def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None
 
 
 def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
-    """Return the share of hits and its standard error, with whole groups independent, or None without any."""
+    """Return the share of hits and its standard error, treating groups as independent, or None without data."""
     if not hits.size:
         return None
     p = float(hits.mean())
@@ -372,7 +372,7 @@ def _correlated(a: Floats, b: Floats, pairs: Bools, group: Ints) -> dict[str, fl
 
 
 def _resubmission(found: Sessions, failed: Bools, asked: Ints) -> dict[str, Any]:
-    """Return how often and how soon a job follows a failed or other job, and how often it has the same request."""
+    """Return the frequency and the delay of jobs after a failed or other job, and the frequency of equal requests."""
     follows = np.concatenate([found.inside, [False]])
     gap = np.concatenate([np.diff(found.second), [0.0]])
     same = np.concatenate([asked[1:] == asked[:-1], [False]])
@@ -406,6 +406,6 @@ def _gap_after(gap: Floats, group: Ints) -> dict[str, float | None]:
 
 
 def _mean_error(values: Floats, group: Ints) -> float:
-    """Return the standard error of a mean, with whole groups independent."""
+    """Return the standard error of a mean, treating groups as independent."""
     away = np.bincount(group, values - values.mean())
     return float(np.sqrt(away @ away)) / values.size

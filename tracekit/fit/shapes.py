@@ -195,7 +195,7 @@ def job_scores(jobs: pl.DataFrame) -> Floats:
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:
     """Return the normal score of each value within its group, with equal values in random order.
 
-    Without random order, many equal values, such as run times of 0 s, would share one score that no drawn job has.
+    Without random order, many equal values, such as run times of 0 s, would share one score, which no drawn job has.
     """
     code = jobs.select(pl.struct(groups).rank("dense"))[:, 0].to_numpy().astype(np.int64)
     order = np.lexsort((np.random.default_rng(values.size).random(values.size), values, code))

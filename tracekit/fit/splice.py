@@ -7,10 +7,10 @@ s above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-
     density from xmin on  s b x ** -(b + 1) / (xmin ** -b - B ** -b)
 
 The value of b maximizes the likelihood under this truncation (Aban, Meerschaert and Panorska, Journal of the American
-Statistical Association 101 (2006)). Above xmin, the power law is closest to the Kaplan-Meier estimate. This is
-Clauset's method (`fit_tail`) with a bound; without the bound, b would be too large, and the drawn tail would be
-truncated twice. The power law replaces the family if that lowers BIC. The jobs above xmin determine xmin, s and b, so
-the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
+Statistical Association 101 (2006)). The value of xmin brings the power law above it closest to the Kaplan-Meier
+estimate. This is Clauset's method (`fit_tail`) with a bound; without the bound, b would be too large, and the drawn
+tail would be truncated twice. The power law replaces the family if that lowers BIC. The jobs above xmin determine xmin,
+s and b, so the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
 """
 
 from __future__ import annotations

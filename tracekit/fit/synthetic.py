@@ -88,17 +88,17 @@ class Recipe:
         return {"jobs": self.jobs, "days": self.days, "load": self.scale_load}
 
     def options(self, way: Mapping[str, str]) -> dict[str, str]:
-        """Return the options for the manifest, with those of the way that makes the jobs."""
+        """Return the options for the manifest, including those of the method that makes the jobs."""
         found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **way, "load": self.load}
         found |= {"scale_load": self.scale_load, "scale_gpus": self.scale_gpus}
         return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}
 
 
 class Source(NamedTuple):
-    """What a synthetic Trace takes over from the log or the model that its jobs come from."""
+    """Properties that a synthetic Trace inherits from the log or model of its jobs."""
 
     has: Mapping[str, bool]
-    """Whether the Trace has each of its possible capabilities, except those of its machines."""
+    """Whether the Trace has each possible capability, except those of its machines."""
     cluster: Mapping[str, Any]
     """From `fit_cluster`."""
     failures: dict[str, Any] | None
@@ -109,7 +109,7 @@ class Source(NamedTuple):
     created: str
     """Creation time of the source, because the same source must give the same bytes."""
     absent: str
-    """Why other capabilities are missing."""
+    """Reasons why other capabilities are missing."""
     notes: tuple[str, ...] = ()
 
     def manifest(self, origin: str, options: dict[str, str]) -> Manifest:
@@ -227,7 +227,7 @@ def draw_node_events(
 ) -> pl.DataFrame | None:
     """Return the failures of machines, or None if the model has none.
 
-    On each machine, each cause fails independently, as it was fitted, so times of two causes may overlap. A machine
+    On each machine, failures of each cause are independent, as fitted, so times of two causes may overlap. A machine
     that fails in the span may be away until after its end. If the times away are all unknown, the machine does not come
     back.
 

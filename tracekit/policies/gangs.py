@@ -124,10 +124,10 @@ class Gangs(Plans):
         return {}
 
     def started(self, job: int, spot: Spot) -> None:
-        """Process a job that starts."""
+        """Handle a job that starts."""
 
     def ended(self, job: int, spot: Spot) -> None:
-        """Process a job that has ended since the last plan."""
+        """Handle a job that has ended since the last plan."""
 
     def left_ms(self, job: int) -> float:
         """Return a job's estimated remaining run time at its recorded speed, at least 1 [ms]."""
@@ -267,7 +267,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if no other job starts and all speeds stay the same [ms]; inf: never."""
+        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -287,7 +287,7 @@ class _Delays(Gangs):
         return self._ends
 
     def started(self, job: int, spot: Spot) -> None:
-        """Record how long a gang waited if it got the fewest nodes."""
+        """Record the wait of a gang that got the fewest nodes."""
         if self.cost != "mean":
             return
         kind = int(self.places.kind[job])

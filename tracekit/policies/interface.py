@@ -1,4 +1,4 @@
-"""The user's view of a policy: its card, its parameters and how to write them on a command line.
+"""The user's view of a policy: its card, its parameters and their notation on a command line.
 
     srtf,scan=skip,overhead=helios
 
@@ -50,9 +50,9 @@ class Parameter:
     minimum: float | None = None
     """Smallest number allowed; None means 0."""
     maximum: float | None = None
-    """Largest number allowed; None means 10^15, and a float may then also be 'inf'."""
+    """Largest number allowed; None means 10^15, and also allows 'inf' for a float."""
     words: tuple[str, ...] = ()
-    """What the policy does for each choice, in plain words; empty if the policy describes it elsewhere."""
+    """Description of each choice, in plain words; empty if the policy describes the choices elsewhere."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -168,9 +168,9 @@ class Card:
     name: str
     """The name to give with -p."""
     title: str = ""
-    """What the policy is, in a few words."""
+    """Short description of the policy."""
     rule: str = ""
-    """What the policy does, in full sentences."""
+    """The rule of the policy, in full sentences."""
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
     """IDs of the assumption models that the policy uses, such as 'M4'."""
@@ -179,7 +179,7 @@ class Card:
     equal_to: tuple[str, ...] = ()
     """Parameters or inputs that make the policy equal to another one, one sentence each."""
     sources: tuple[str, ...] = ()
-    """Where the rule comes from: a paper, released code or our own choice."""
+    """Sources of the rule: a paper, released code or our own choice."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -287,7 +287,7 @@ class Policy(ABC):
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows, and when; unchanged if it borrows none.
+        """Return the cluster with the nodes that the policy borrows for a time; unchanged if it borrows none.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class Policy(ABC):
 
     @property
     def what(self) -> str:
-        """What the policy is, in a few words: the card's title and the effect of its non-default parameters."""
+        """Short description of the policy: the card's title and the effect of its non-default parameters."""
         other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters

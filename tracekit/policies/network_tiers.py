@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 FEWEST, RACK, ANYWHERE = range(3)
-"""How close together a gang's GPUs are: the fewest nodes of a rack, any of one rack, or any of one GPU model."""
+"""Closeness of a gang's GPUs: the fewest nodes of a rack, any nodes of one rack, or any nodes of one GPU model."""
 
 Run: TypeAlias = tuple[int, int, int]
 """Consecutive nodes of a pool: index of the first, index after the last, and GPUs of the largest node."""
@@ -278,7 +278,7 @@ class Network:
         self.alone_s = self.compute_s[:, None] + sending
         """Iteration time of each gang alone, by tier (n, 3) [s]."""
         self.duty = sending / self.alone_s
-        """How much of its iteration time each gang sends, by tier [0..1] (n, 3)."""
+        """Share of its iteration time in which each gang sends, by tier [0..1] (n, 3)."""
         self.best = self._best_tier(places)
         """Lowest tier at which each job fits if all nodes are in service and free (n,)."""
         self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
@@ -406,13 +406,13 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return how much slower a gang's traffic is on each link because of other gangs; `weight` is its own load."""
+        """Return the slowdown of a gang's traffic on each link caused by other gangs; `weight` is its own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found
 
     def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
-        """Return how much slower a gang's traffic is if gangs of higher priority use each link first."""
+        """Return the slowdown of a gang's traffic if gangs of higher priority use each link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):

@@ -44,7 +44,7 @@ class Plans:
         self.most: Ints = self.gpus
         """Most GPUs that each job may get (n,)."""
         self.settings: dict[str, Any] = {}
-        """Fields of the planner that the parameters do not set, or set to another value."""
+        """Fields of the planner that the parameters do not set, or that override the parameters."""
         self.set_up()
 
     def set_up(self) -> None:
@@ -71,7 +71,7 @@ class Plans:
         spots : mapping
             Nodes and GPUs of the jobs that start or move, which also have a speed.
         wake_ms : int
-            When to plan again without an event [ms]; -1: never.
+            Time of the next plan if no event occurs [ms]; -1: never.
         **more
             Other columns of the plan.
         """

@@ -83,7 +83,7 @@ class Pools:
         rate : array (m,)
             Speed of each job [ppm]; values below 1 count as 1.
         wake_ms : int
-            When to plan again without an event [ms]; -1: never.
+            Time of the next plan if no event occurs [ms]; -1: never.
         **more
             Other columns of the plan.
         """

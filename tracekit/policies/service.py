@@ -307,7 +307,7 @@ class Qssf(Policy):
 def foretell_ms(jobs: Jobs, blend: float) -> Ints:
     """Return run times predicted from jobs that had ended before each submission (n,) [ms].
 
-    A job without a recorded end is assumed to end when it would have without waiting. Until a job has ended, every job
+    A job without a recorded end is assumed to end as if it had not waited. Until a job has ended, every job
     is predicted to run for one second.
 
     Parameters

@@ -58,7 +58,7 @@ def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
 
 
 def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
-    """Return the quotas of the VCs (Q, T), and when each row takes effect [ms] (Q,).
+    """Return the quotas of the VCs (Q, T), and the time at which each row takes effect [ms] (Q,).
 
     The columns are the VCs of the jobs, then one column for jobs without a VC, which have no quota, then VCs without
     jobs. The quotas come from the cluster. If the cluster has none, they are derived from the log (D9): a high
@@ -116,7 +116,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> Ints:
 
 
 def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) -> int:
-    """Return a percentile over time, from begin to end, of the number of GPUs that the jobs used at once."""
+    """Return a percentile, over the time from begin to end, of the number of GPUs that the jobs used at once."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")

@@ -135,8 +135,8 @@ def dealt(kinds: Mapping[str, str], of: int) -> dict[str, int]:
 
     Runs are assigned round-robin, sorted by kind and then by digest. So shards differ by at most one run in total, and
     by at most one run of each kind. The assignment depends only on the set of runs, not on their order or on file
-    locations. A digest modulo N would need no knowledge of the other runs, but chance would give some shards far more
-    work than the average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
+    locations. A digest modulo N would not need the other runs, but chance would give some shards far more work than the
+    average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
 
     Parameters
     ----------

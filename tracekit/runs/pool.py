@@ -23,8 +23,8 @@ R = TypeVar("R")
 class ProcessPool(Generic[R]):
     """Worker processes that keep the same function until the pool is closed.
 
-    The pools of the standard library abandon all work if one process dies. Here a process that dies, perhaps because
-    memory ran out, costs only its own run.
+    The pools of the standard library abandon all work if one process dies. Here, if a process dies, perhaps because
+    memory ran out, only its own run is lost.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Split a log into the parts that generators learn from and are judged on, and compare workloads with the latter.
+"""Split a log into a part that generators learn from and a part that judges them; compare workloads with the latter.
 
 A part consists of whole days by the log's clock. Its jobs are complete: a run that continues beyond the end of its part
 is known in full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in a
@@ -46,7 +46,7 @@ _LEAST_JOBS = 100
 
 @dataclass(frozen=True)
 class Split:
-    """Where the log is split; times are UTC [us since 1970]."""
+    """Split of the log; times are UTC [us since 1970]."""
 
     begin_us: int
     cut_us: int
@@ -147,7 +147,7 @@ ROWS: Mapping[str, str] = {
     "wait_srtf_mean_s": "wait",
     "wait_srtf_p90_s": "wait",
 }
-"""The rows of the score table, and how a value is compared with the log's value. 'distance' is a distance between two
+"""The rows of the score table, each with its comparison to the log's value. 'distance' is a distance between two
 distributions, 'difference' the absolute difference of two values, and 'ratio' the absolute logarithm of their ratio.
 'wait' is the same as 'ratio', after adding `LEAST_WAIT_S` to both waits."""
 LEAST_WAIT_S = 60.0
@@ -231,7 +231,7 @@ def _autocorrelation(levels: Floats, lag: int) -> float | None:
 
 
 def judged(log: Figures, other: Figures) -> dict[str, Judged]:
-    """Return the distance of a workload from a log's, by row, without the rows that one of them lacks."""
+    """Return the distance of a workload from that of a log by row, for the rows that both have."""
     found = {}
     for row, how in ROWS.items():
         if how == "distance":

@@ -302,7 +302,7 @@ class _Bench:
         return generate(self.learned, out, days=days, seed=seed, method=method, model=model, hybrid=half or None)
 
     def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Any]:
-        """Return {'rows': the rows of one workload}; the rows of waits are at the load of the held-out part."""
+        """Return {'rows': the rows of one workload}; waits are measured at the load of the held-out part."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             made = make(Path(name) / "trace")
             if not made.has("jobs"):

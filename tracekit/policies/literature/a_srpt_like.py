@@ -23,8 +23,8 @@ def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
     """Return each job's place in the sequence in which one virtual machine finishes the jobs (n,).
 
     The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, among equals the
-    earlier job. Of two present jobs, the job with less work left ends first, whatever arrives later. So the order among
-    arrived jobs is known before they end, and later arrivals do not change it.
+    earlier job. Of two present jobs, the job with less work left ends first, regardless of later arrivals. So the order
+    among arrived jobs is known before they end, and later arrivals do not change it.
 
     Parameters
     ----------

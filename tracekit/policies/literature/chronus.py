@@ -45,7 +45,7 @@ class Reservations:
 
     def __init__(self, pools: int) -> None:
         self.of: dict[int, tuple[Need, Ints]] = {}
-        """What each job needs, and its leases in ascending order."""
+        """The need of each job, and its leases in ascending order."""
         self._used: Ints = np.zeros((pools, 1024), np.int64)
         self._first = 0
 
@@ -219,7 +219,7 @@ class _Leasing(Turns):
         return self.moved(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: Ints, job: Ints) -> None:
-        """Admit or decline new jobs one by one, by whether they can meet their deadlines."""
+        """Admit new jobs that can meet their deadlines, one by one, and decline the others."""
         low = -(-view.now_ms // self.lease_ms)
         # Jobs that have ended need no more leases.
         self.seen[job] = view.now_ms
@@ -230,7 +230,7 @@ class _Leasing(Turns):
             self.promises.state[j] = PROMISED if found else DECLINED
 
     def _needs(self, j: int, low: int) -> list[Need]:
-        """Return the need of a job in each pool where it could meet its deadline, the fastest pool first."""
+        """Return the need of a job in each pool in which it could meet its deadline, the fastest pool first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
         kind = self.pools.kind[j]
         found = []

@@ -1,4 +1,4 @@
-"""Gang placement that avoids contention: by least cost, by a pair test (Ada-SRSF), or on quiet links (SJF-BCO)."""
+"""Gang placement against contention: by least cost, by a pair test (Ada-SRSF), or on quiet links (SJF-BCO)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return when the first of the jobs that already run ends, at its current speed [ms]."""
+        """Return the earliest end of a job that already runs, at current speeds [ms]."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -171,7 +171,7 @@ class _Links(Gangs):
         return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
 
     def _pays(self, job: int, spot: Spot, other: int) -> bool:
-        """Return whether two gangs end earlier, in sum, if this gang starts now instead of after the other."""
+        """Return whether the two gangs' ends have a smaller sum if this gang starts now instead of after the other."""
         together = self.network.speeds_with(job, spot.nodes)
         now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
         first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone
@@ -179,7 +179,7 @@ class _Links(Gangs):
         return joined < first + first + second
 
     def started(self, job: int, spot: Spot) -> None:
-        """Record until when a job keeps its nodes busy, at its initial speed."""
+        """Record the work that a job puts on its nodes, until its end at its initial speed."""
         self._end[job] = end = self.now_ms + self.left_ms(job) * PPM / self.network.speed(job)
         self._ends[spot.nodes] += np.array(spot.gpus) * end
         self._held[spot.nodes] += spot.gpus

@@ -189,7 +189,7 @@ class _Queues(Sizes):
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return when jobs that wait, or stop now, start over in the first queue [ms]."""
+        """Return the time at which jobs that wait, or stop now, start over in the first queue [ms]."""
         if self.p["promote"] == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -418,7 +418,7 @@ class _Gains(Sizes):
         return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
 
     def _paths(self) -> _Paths:
-        """Return the steps of every job size; each step adds what gains more, among equals a worker."""
+        """Return the steps of every job size; each step adds a worker, or a server if a server gains more."""
         requested, size = np.unique(self.gpus, return_inverse=True)
         place = np.zeros(len(requested), np.int64)
         place[size] = np.arange(len(size))

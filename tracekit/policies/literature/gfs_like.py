@@ -271,7 +271,7 @@ class _SpotJobs(Plans):
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
-        """Start a spot job on the node with the most spot GPUs where it fits, if the pool's quota allows it."""
+        """If the pool's quota allows it, start a spot job on the node with the most spot GPUs among those with room."""
         gpus = self.size[job]
         open_pool = self.spot_in + gpus <= self.limit
         nodes = self._pool(job).nodes

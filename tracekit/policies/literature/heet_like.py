@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
     """Match as many jobs to pools as possible, at the lowest total price; return each job's pool, -1: none.
 
-    A pool has as many places as jobs of its smallest size would fit in it. Matched jobs get their GPUs in order of
-    price while GPUs last; the others are matched again to the remaining GPUs.
+    The number of places in a pool is the number of jobs of its smallest size that would fit. Matched jobs get their
+    GPUs in order of price while GPUs last; the others are matched again to the remaining GPUs.
 
     Parameters
     ----------

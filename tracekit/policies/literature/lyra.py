@@ -222,7 +222,7 @@ class _Growth:
             self._add(books, int(job[place]), int(taken[place]), nodes)
 
     def _add(self, books: Servers, job: int, count: int, nodes: Ints) -> None:
-        """Place extra workers of a job, up to `count` in total, except workers that would not make it faster."""
+        """Place extra workers of a job, up to `count` in total, except workers that would not make the job faster."""
         had = len(books.workers.get(job, ()))
         for _ in range(had, count):
             spot = self._spot(books.free, nodes, int(self.worker[job]))

@@ -1,4 +1,4 @@
-"""Systems of this field that a job replay cannot show: why, and what it can show instead."""
+"""Systems of this field that a job replay cannot show, the reasons, and what a replay can show instead."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class NotReplayed:
 
     name: str
     decides: str
-    """What the system decides."""
+    """The decisions of the system."""
     why: str
-    """What a job replay lacks to show the system."""
+    """The data that a job replay lacks to show the system."""
     instead: str
-    """What a replay can show instead, and the limits of that."""
+    """The alternative that a replay can show, and its limits."""
     policies: tuple[str, ...]
     """Policies mentioned in `instead`, as on a command line."""
     assumptions: tuple[str, ...]

@@ -87,7 +87,7 @@ class _Packing(Residents):
         self.waiting.start(self._start, skip=self.packing)
 
     def wake(self, now_ms: int) -> int:
-        """Return when a job leaves the profiler or the policy checks the arrival rate again."""
+        """Return the time at which a job leaves the profiler or the policy checks the arrival rate again."""
         wakes = list(self.profiled.values())
         if self.p["pack"] == "auto" and len(self.waiting):
             wakes.append(self.checked_ms + _CHECK_MS)
@@ -269,7 +269,7 @@ def group_time(group: tuple[Stages, ...]) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
-    """Return how much of a group's time the resources are busy [ppm]."""
+    """Return the share of a group's time in which the resources are busy [ppm]."""
     return sum(map(sum, group)) * PPM // (len(group[0]) * group_time(group))
 
 
@@ -279,7 +279,7 @@ def group_speed(group: tuple[Stages, ...]) -> int:
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
-    """Return whether a group is at least as fast as its jobs run one after another."""
+    """Return whether a group is at least as fast as its jobs one after another."""
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 

@@ -180,7 +180,7 @@ class Residents(Plans):
         """Record that a job on these GPUs has ended."""
 
     def due(self, now_ms: int) -> None:
-        """Process everything that is due by now."""
+        """Handle everything that is due by now."""
 
     def add(self, job: int) -> None:
         """Let a job wait."""
@@ -194,7 +194,7 @@ class Residents(Plans):
         return FULL
 
     def wake(self, now_ms: int) -> int:
-        """Return when to plan again without an event [ms]; -1: never."""
+        """Return the time of the next plan if no event occurs [ms]; -1: never."""
         return -1
 
     def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:

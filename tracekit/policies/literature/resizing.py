@@ -203,7 +203,7 @@ class Sizes(Plans):
         order : array (k,), optional
             Indices into the wish: the order of jobs with equal GPUs.
         wake_ms : int
-            When to plan again without an event [ms]; -1: never.
+            Time of the next plan if no event occurs [ms]; -1: never.
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:

@@ -98,7 +98,7 @@ class ScoredSeats(Residents):
         return self.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
-        """Return a score per GPU: lowest where the job should go, infinite where it must not (m,)."""
+        """Return a score per GPU: lowest on the best GPU for the job, infinite on a forbidden GPU (m,)."""
         raise NotImplementedError
 
     def _begin_job(self, job: int) -> bool:

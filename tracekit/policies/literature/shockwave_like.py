@@ -246,7 +246,7 @@ class _Windows(Turns):
         return self.moved(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
-        """Return the pool to which each job counts: its current pool, or the least requested pool that it may use."""
+        """Return the pool in which each job counts: its current pool, or the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.gpus[job], running.copy()

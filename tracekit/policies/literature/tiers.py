@@ -103,7 +103,7 @@ class _Tiers(Gangs):
         return found
 
     def _progress(self, table: NDArray[np.void], job: int) -> float:
-        """Return the work that a job has done, divided by its run time so far."""
+        """Return a job's completed work, divided by its run time so far."""
         done = float(self.jobs.work_ms[job]) - float(table["remaining"][job]) / PPM
         return done / max(float(table["ran"][job]), 1.0)
 
