@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
@@ -16,11 +17,15 @@ from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.twins import TwinReplays
 from tracekit.calibration.workbench import JobTimes, in_twin
 from tracekit.progress import Progress
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden
+    from tracekit.trace import Trace
 
 NAN = float("nan")
+TRACE = cast("Trace", SimpleNamespace(ingested_tenant=VC))
+"""All that the twin of one cluster asks of its Trace."""
 
 
 def times(queue: list[float], run: float = 100.0) -> JobTimes:
@@ -125,7 +130,7 @@ def limited() -> ClusterCalibration:
 def test_replays_in_a_twin_give_the_effect_that_the_calibration_gives(
     strict: ClusterCalibration, golden: Golden
 ) -> None:
-    twin = TwinReplays(strict, None, Progress())  # type: ignore[arg-type]  # one cluster asks nothing of its Trace
+    twin = TwinReplays(strict, TRACE, Progress())
     for change in ("sjf,scan=skip", replace(strict.settings.rules, scan="skip")):
         mine, its = told(twin.effect(change, "queue")), told(effect_of_change(strict, change))
         assert (mine.changed_s, mine.low_s, mine.high_s) == (its.changed_s, its.low_s, its.high_s)
@@ -136,7 +141,7 @@ def test_replays_in_a_twin_give_the_effect_that_the_calibration_gives(
 def test_a_policy_that_would_lift_a_limit_of_the_log_has_no_effect_of_its_own(
     limited: ClusterCalibration, golden: Golden
 ) -> None:
-    twin = TwinReplays(limited, None, Progress())  # type: ignore[arg-type]  # as above
+    twin = TwinReplays(limited, TRACE, Progress())
     golden(str(twin.effect("qssf", "jct")))
     # Another limit in its place is a change like any other.
     more = replace(limited.settings.rules, limits=HoldingLimits(user_gpus=24))

@@ -42,10 +42,13 @@ if TYPE_CHECKING:
 PASSING = RuleChange("later jobs may pass", lambda rules: replace(rules, scan="skip"))
 TRIAL = Trial((PASSING,), headline="queue")
 
+TRACE = cast("Trace", SimpleNamespace(ingested_tenant=VC))
+"""All that the twin of one cluster asks of its Trace."""
+
 
 def twin(kind: str, seed: int, name: str = "all", load: float = 0.85) -> TwinReplays:
     found = calibrate_jobs(bench_of(make_world(kind, seed, load)), name, 0.5)
-    return TwinReplays(found, cast("Trace", None), Progress())  # one cluster asks nothing of its Trace
+    return TwinReplays(found, TRACE, Progress())
 
 
 def twins(*clusters: TwinReplays, **left_out: str) -> Twins:
@@ -80,7 +83,7 @@ def poor() -> TwinReplays:
     known = make_world("strict", 2, 0.7)
     late = np.array(known.start) + np.random.default_rng(0).choice([0, 172_800], len(known.start))
     found = calibrate_jobs(bench_of(replace(known, start=late.tolist(), end=[])), "Mars", 0.1)
-    return TwinReplays(found, cast("Trace", None), Progress())
+    return TwinReplays(found, TRACE, Progress())
 
 
 def test_the_effect_is_the_one_that_another_simulator_finds(mine: TwinReplays) -> None:

@@ -23,6 +23,7 @@ from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.report.replay_answers import ALL, replayed_answers, twin_answers
 from tracekit.report.sections.interface import charts, finding
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,9 +75,9 @@ def test_effects_are_those_of_the_calibration_and_of_clusters_that_carry_them(ro
 
 def test_policies_that_stop_jobs_say_how_often() -> None:
     known = calibrate_jobs(bench_of(make_world("strict", 1, 0.85, jobs=600)), "Venus", 0.5)
-    trace = cast("Trace", SimpleNamespace(has=lambda _: False))
+    trace = cast("Trace", SimpleNamespace(has=lambda _: False, ingested_tenant=VC, tenant=VC))
     clusters = [TwinReplays(replace(known, name=name), trace, Progress()) for name in ("Venus", "Earth")]
-    found = twin_answers(cast("Twins", SimpleNamespace(reason=None, clusters=clusters, left_out={})))[-1]
+    found = twin_answers(cast("Twins", SimpleNamespace(reason=None, clusters=clusters, left_out={}, trace=trace)))[-1]
     assert isinstance(found, Answer)
     by = {(row["cluster"], row["policy"]): row["preemptions"] for row in found.frame.to_dicts()}
     outcome, _ = known.bench.replay(known.settings, "srtf")
