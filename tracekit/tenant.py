@@ -21,7 +21,7 @@ INGESTED = "vc"
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
 """Job columns that can be the tenant."""
 
-_MARK = re.compile(r"\{tenant\.(\w+)\}")
+_MARK = re.compile(r"\{tenant\.((?i:one|many|a|by|spelled_many|spelled))\}")
 
 
 @dataclass(frozen=True)

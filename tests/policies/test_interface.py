@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -255,11 +257,30 @@ def test_a_card_takes_the_texts_that_it_lacks_from_the_docstring() -> None:
 
 @pytest.mark.parametrize(
     ("doc", "title", "rule"),
-    [("GPUs first.", "GPUs first", ""), ("DRF.\n\nA\nrule.\n\nMore.", "DRF", "A rule. More."), (None, "", "")],
+    [
+        ("GPUs first.", "GPUs first", ""),
+        ("DRF.\n\nA\nrule.\n\nMore.", "DRF", "A rule. More."),
+        ("Two\nlines.\n\nA rule.\n\nParameters\n----------\nx : int", "two lines", "A rule."),
+    ],
 )
-def test_a_title_keeps_the_capitals_of_an_acronym(doc: str | None, title: str, rule: str) -> None:
+def test_a_title_keeps_the_capitals_of_an_acronym(doc: str, title: str, rule: str) -> None:
     made: Any = type("Made", (Toy,), {"card": Card(name="made"), "__doc__": doc})
     assert (made.card.title, made.card.rule, made.card.sources) == (title, rule, ())
+
+
+def test_a_card_without_a_title_or_with_a_list_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="the policy Made needs a title"):
+        type("Made", (Toy,), {"card": Card(name="made"), "__doc__": None})
+    with pytest.raises(ValueError, match="each item of the section 'Sources' must begin with '- '"):
+        type("Made", (Toy,), {"card": Card(name="made"), "__doc__": "A.\n\nSources\n-------\nOur choice."})
+
+
+def test_cards_keep_their_texts_if_python_runs_without_docstrings() -> None:
+    code = "from tracekit.replay.registry import policies; print([p.card.title for p in policies().values()])"
+    commands = [sys.executable, "-c", code], [sys.executable, "-OO", "-c", code]
+    shown = [subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in commands]
+    assert "shortest remaining time first" in shown[0]
+    assert shown[0] == shown[1]
 
 
 def test_a_policy_without_a_mechanism_cannot_be_made() -> None:

@@ -65,8 +65,8 @@ def test_the_order_decides_who_is_next(order: str, expected: list[int]) -> None:
         job(4, 3, 100, 8, limit=600, user="cy"),
     )
     if order == "fair":  # ann runs on a GPU of the other node all the time
-        jobs = (*jobs, job(5, 0, 1000, 1, cpus=16))
-        assert starts(site(*jobs, nodes=2, rules=Rules(order=order))) == [0, 100, 300, 200, 0]
+        other = job(5, 0, 1000, 1, cpus=16)
+        assert starts(site(*jobs, other, nodes=2, rules=Rules(order=order))) == [0, 100, 300, 200, 0]
     else:
         assert starts(site(*jobs, rules=Rules(order=order, backfill="strict"))) == expected
 

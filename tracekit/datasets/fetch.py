@@ -91,10 +91,14 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
         partials, resumed = [partial for partial, _ in found], any(old for _, old in found)
         joined = staging / f"{file.name}.whole"
         if url.endswith("*"):
-            with joined.open("wb") as target:
-                for partial in partials:
-                    with partial.path.open("rb") as part:
-                        shutil.copyfileobj(part, target, 1 << 20)
+            try:
+                with joined.open("wb") as target:
+                    for partial in partials:
+                        with partial.path.open("rb") as part:
+                            shutil.copyfileobj(part, target, 1 << 20)
+            except BaseException:
+                joined.unlink(missing_ok=True)
+                raise
         else:
             partials[0].path.replace(joined)
         for partial in partials:
@@ -385,8 +389,8 @@ def _staging(folder: Path) -> Iterator[Path]:
     staging.mkdir(exist_ok=True)
     with lock_folder(staging, shown=folder):
         for path in staging.iterdir():
-            # A killed run leaves joined parts or a record that it did not move into place.
-            if path.name.endswith(".whole") or path.name == RECORD_NAME:
+            # A killed run leaves joined parts or a record that it did not move into place; pooch left tmp* and lock.
+            if path.name.endswith(".whole") or path.name.startswith("tmp") or path.name in {RECORD_NAME, "lock"}:
                 path.unlink()
         try:
             with cleanup_on_interrupt(lambda: _leave(staging, made)):

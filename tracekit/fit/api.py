@@ -263,7 +263,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
         found.append(HOURS_UNKNOWN)
     sessions = arrivals.get("sessions")
     if sessions and sessions["by"] == "nobody":
-        found.append("sessions span the whole log, because neither users nor VCs are known")
+        found.append("sessions span the whole log, because the log names neither users nor groups")
     coupled = arrivals["process"] == "sessions" and sessions["run_times"] is not None
     if document["correlation"]["correlation"] is None and not coupled:
         found.append(

@@ -167,7 +167,7 @@ def judge_all(
     faults = Faults() if faults is None else faults
     chosen = [GUIDELINES.find(name) for name in only] if only else list(GUIDELINES.all().values())
     judged = []
-    for guideline in sorted((g.of(evidence.trace.tenant) for g in chosen), key=lambda g: g.id):
+    for guideline in sorted(chosen, key=lambda g: g.id):
         if progress is not None:
             progress.stage(guideline.title)
         judged.append(judge(guideline, evidence, twins, faults))
@@ -183,9 +183,13 @@ def judge(
     fails, the verdict is unknown; if only the effect fails, the finding is kept. `faults` records both.
     """
     faults = Faults() if faults is None else faults
-    judged = faults.run(f"the guideline {guideline.id}", _judged, guideline, evidence)
+    what = f"the guideline {guideline.id}"
+    worded = faults.run(what, guideline.of, evidence.trace.tenant)
+    if isinstance(worded, Fault):
+        return Judgement(guideline, "cannot tell", (worded.remark,))
+    judged = faults.run(what, _judged, worded, evidence)
     if isinstance(judged, Fault):
-        return Judgement(guideline, "cannot tell", (judged.remark,))
+        return Judgement(worded, "cannot tell", (judged.remark,))
     if judged.verdict != "holds" or judged.finding is None:
         return judged
     tried = faults.run(f"the effect of the guideline {guideline.id}", _tried, judged, judged.finding, evidence, twins)

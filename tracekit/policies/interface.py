@@ -7,9 +7,13 @@ names the policy, then its parameters. The mechanism that a policy returns deter
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import inspect
 import math
 import re
+import sys
+import textwrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -219,14 +223,27 @@ _SECTIONS = {"Equal to": "equal_to", "Sources": "sources"}
 
 def _documented(doc: str) -> dict[str, Any]:
     """Return the texts for a card from the docstring of a policy."""
-    head, *sections = re.split(rf"\n\n({'|'.join(_SECTIONS)})\n-+\n", inspect.cleandoc(doc))
+    head, *sections = re.split(r"\n\n(\S[^\n]*)\n-{3,}\n", inspect.cleandoc(doc))
     title, _, rule = head.partition("\n\n")
     if not title[1:2].isupper():
         title = title[:1].lower() + title[1:]
-    texts: dict[str, Any] = {"title": title.removesuffix("."), "rule": " ".join(rule.split())}
+    texts: dict[str, Any] = {"title": " ".join(title.split()).removesuffix("."), "rule": " ".join(rule.split())}
     for name, listed in zip(sections[::2], sections[1::2], strict=True):
-        texts[_SECTIONS[name]] = tuple(" ".join(item.split()) for item in f"\n{listed}".split("\n- ")[1:])
+        if name in _SECTIONS:
+            first, *items = f"\n{listed}".split("\n- ")
+            if first.strip() or not items:
+                raise ValueError(f"each item of the section '{name}' must begin with '- '")
+            texts[_SECTIONS[name]] = tuple(" ".join(item.split()) for item in items)
     return texts
+
+
+def _docstring(policy: type) -> str:
+    """Return the docstring of a class, from its source if Python runs without docstrings (-OO)."""
+    if policy.__doc__ is None and sys.flags.optimize > 1:
+        with contextlib.suppress(OSError, TypeError, SyntaxError):
+            tree = ast.parse(textwrap.dedent(inspect.getsource(policy)))
+            return ast.get_docstring(tree.body[0]) or ""  # type: ignore[arg-type]  # the source of a class is one class
+    return policy.__doc__ or ""
 
 
 class Policy(ABC):
@@ -258,8 +275,10 @@ class Policy(ABC):
         if card is not None and not isinstance(card, Card):
             raise TypeError(f"the policy {cls.__name__} has a card that is not a Card")
         if "card" in vars(cls):
-            texts = _documented(cls.__doc__ or "")
+            texts = _documented(_docstring(cls))
             cls.card = replace(cls.card, **{name: text for name, text in texts.items() if not getattr(card, name)})
+            if not cls.card.title:
+                raise TypeError(f"the policy {cls.__name__} needs a title, in its card or its docstring")
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:

@@ -55,12 +55,13 @@ def bars(
         End of the chart's note.
     """
     values = [row[key] for row in rows] if values is None else values
+    numbered = {words: i for i, words in enumerate(measures.values(), 1)}
     measures = {c: words for c, words in measures.items() if any(row.get(c) is not None for row in rows)}
     none = {c for c in measures if not occurring(rows, c)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
     # A measure keeps its colour even if the other measures are not drawn.
-    hues = {words: colour(f"series-{i}") for i, (c, words) in enumerate(measures.items(), 1) if c in drawn}
+    hues = {words: colour(f"series-{numbered[words]}") for words in drawn.values()}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
         for row in rows

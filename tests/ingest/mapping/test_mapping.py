@@ -44,6 +44,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
             ", line 2: source.timezone: 'Europe/Berln' is not a time zone; did you mean 'Europe/Berlin'?",
         ),
         (
+            LONG + 'gpu = "g"\ngpu_metrics = { memory_used_gib = { column = "mem", unit = "quantity" } }',
+            ", line 1: telemetry.x: in the layout long, memory_used_gib must be a number; give its unit, or use layout row",
+        ),
+        (
             "[source]\ntimezone = 'qqqq'",
             ", line 2: source.timezone: 'qqqq' is not a time zone; give an IANA name such as Europe/Berlin",
         ),
@@ -279,7 +283,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",
-            ", line 3: jobs.records: finds records in JSON, not in csv; remove records or type",
+            ", line 3: jobs.records: finds records in JSON, not in csv; remove records or the type, here or in [source]",
         ),
     ],
 )

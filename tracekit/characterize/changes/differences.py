@@ -161,10 +161,10 @@ RULE = (
     " way. With few days it is somewhat too narrow, and the p-value corrects for that. The p-value compares the"
     " difference with its spread over the resamples by Student's t, with one observation per day: once with a variance"
     " for each side (Welch) and once with one variance for both. The larger p-value counts. The false discovery rate"
-    " over all rows, including size classes and virtual clusters, is limited to 5 % (Benjamini and Hochberg, 1995)."
-    " changed means that the adjusted p-value is at most 0.05 and that the interval of the difference excludes 0. noise"
-    " means that the difference may be chance. too little data means that a side has fewer than five days or 30"
-    " observations. Days are assumed independent: a backlog of several days, or a trend, makes p-values too small."
+    " over all rows, including size classes and {tenant.spelled_many}, is limited to 5 % (Benjamini and Hochberg,"
+    " 1995). changed means that the adjusted p-value is at most 0.05 and that the interval of the difference excludes"
+    " 0. noise means that the difference may be chance. too little data means that a side has fewer than five days or"
+    " 30 observations. Days are assumed independent: a backlog of several days, or a trend, makes p-values too small."
 )
 
 

@@ -227,7 +227,7 @@ class AlibabaSimTarget(Target):
         "cpus": Option("0", "CPU cores of a job without a CPU request", form="number"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "gpu_model": Option("V100M16", "openb: GPU model of nodes without a recorded model", form="line"),
+        "gpu_model": Option("V100M16", "openb: GPU model of nodes without a recorded model"),
         "node_cpus": Option("96", "openb: CPU cores of nodes without a recorded count", form="positive"),
         "node_memory_gib": Option("512", "openb: host memory of nodes without a recorded size [GiB]", form="positive"),
         "guard": GUARD,
@@ -238,6 +238,10 @@ class AlibabaSimTarget(Target):
         "github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator and cluster-trace-gpu-v2023",
         "github.com/hkust-adsl/kubernetes-scheduler-simulator",
     )
+
+    def check(self, options: Options) -> None:
+        """Reject a GPU model that does not fit on one line."""
+        options.text("gpu_model")
 
     def beside(self, options: Options) -> tuple[str, ...]:
         """Return the suffix of the node list, for the layout with a node list."""

@@ -19,7 +19,7 @@ from tracekit.ingest.mapping.rules import (
     several,
     word_table,
 )
-from tracekit.ingest.mapping.values import zone_fault
+from tracekit.ingest.mapping.values import TEXT_UNITS, zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
 
@@ -286,7 +286,8 @@ def _check_reading(spot: Spot, keys: Reading, *, relative: bool = False) -> None
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
         raise spot.error("is not a single plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
     if keys.records is not None and keys.type not in (None, "jsonl"):
-        raise spot.error(f"finds records in JSON, not in {keys.type}", "records", "remove records or type")
+        hint = "remove records or the type, here or in [source]"
+        raise spot.error(f"finds records in JSON, not in {keys.type}", "records", hint)
     if keys.header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
     check_format(spot, "time_format", keys.time_format, relative=relative)
@@ -390,6 +391,10 @@ def _telemetry(spot: Spot, keys: Telemetry, *, relative: bool) -> Section[Teleme
     if not metrics:
         raise spot.error("fills no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
     rules = tuple(parse_rule(spot.below(key), given[key], _SAMPLED[key], relative=relative) for key in given)
+    texts = [name for name, rule in metrics.items() if rule.entry.unit in TEXT_UNITS.values()]
+    if texts and keys.layout == "long":
+        name = texts[0].partition(".")[2]
+        raise spot.error(f"in the layout long, {name} must be a number", hint="give its unit, or use layout row")
     if keys.layout == "wide":
         _check_wide(spot, keys, rules, len(metrics))
     else:

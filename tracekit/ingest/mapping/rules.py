@@ -157,7 +157,8 @@ class ColumnRule:
     @property
     def factor(self) -> float:
         """Factor from the unit of the log to the unit of the target, if the values are numbers."""
-        return FACTORS.get(self.target.unit or "", {}).get(self.entry.unit or "", 1.0)
+        own, unit = self.entry.unit, self.target.unit
+        return 1.0 if own is None or unit is None or own in TEXT_UNITS.values() else FACTORS[unit][own]
 
     @property
     def separator(self) -> str:

@@ -347,7 +347,7 @@ def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _gpu_indices(text: str) -> list[int]:
     """Return the GPU indices in a text such as 0-3,7; a range of more than 1,024 numbers is ignored."""
-    spans = re.findall(r"(\d{1,18})(?:\s*-\s*(\d{1,18}))?", text, re.ASCII)
+    spans = re.findall(r"(?<!\d)(\d{1,18})(?!\d)(?:\s*-\s*(\d{1,18})(?!\d))?", text, re.ASCII)
     ranges = (range(int(first), int(last or first) + 1) for first, last in spans)
     return [index for some in ranges if len(some) <= _MOST_GPUS for index in some]
 

@@ -24,6 +24,9 @@ class _Column:
     def __get__(self, view: View, owner: type[View]) -> NDArray[np.int64]:
         return view.column(self._name)
 
+    def __set__(self, view: View, value: object) -> None:
+        raise AttributeError(f"{self._name} is the engine's and cannot be set")
+
 
 class View:
     """The waiting and running jobs, in submission order, and the cluster, while a plan is made. Arrays are read-only.
