@@ -45,7 +45,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + 'gpu = "g"\ngpu_metrics = { memory_used_gib = { column = "mem", unit = "quantity" } }',
-            ", line 1: telemetry.x: in the layout long, memory_used_gib must be a number; give its unit, or use layout row",
+            ", line 1: telemetry.x: in the layout long, memory_used_gib must be a number; give its unit, or layout row",
         ),
         (
             "[source]\ntimezone = 'qqqq'",
@@ -283,7 +283,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",
-            ", line 3: jobs.records: finds records in JSON, not in csv; remove records or the type, here or in [source]",
+            ", line 3: jobs.records: finds records in JSON, not in csv; remove records, or type here or in [source]",
         ),
     ],
 )

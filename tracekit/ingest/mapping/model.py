@@ -286,7 +286,7 @@ def _check_reading(spot: Spot, keys: Reading, *, relative: bool = False) -> None
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
         raise spot.error("is not a single plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
     if keys.records is not None and keys.type not in (None, "jsonl"):
-        hint = "remove records or the type, here or in [source]"
+        hint = "remove records, or type here or in [source]"
         raise spot.error(f"finds records in JSON, not in {keys.type}", "records", hint)
     if keys.header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
@@ -394,7 +394,7 @@ def _telemetry(spot: Spot, keys: Telemetry, *, relative: bool) -> Section[Teleme
     texts = [name for name, rule in metrics.items() if rule.entry.unit in TEXT_UNITS.values()]
     if texts and keys.layout == "long":
         name = texts[0].partition(".")[2]
-        raise spot.error(f"in the layout long, {name} must be a number", hint="give its unit, or use layout row")
+        raise spot.error(f"in the layout long, {name} must be a number", hint="give its unit, or layout row")
     if keys.layout == "wide":
         _check_wide(spot, keys, rules, len(metrics))
     else:
