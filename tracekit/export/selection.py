@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.export.interface import ExportLog, Options
+    from tracekit.export.choices import ExportLog, Options
     from tracekit.trace import Trace
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.export.interface import ExportLog
+    from tracekit.export.choices import ExportLog
 
 
 def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, guard: bool, header: bool = True) -> None:
