@@ -115,6 +115,12 @@ def test_without_nodes_the_quota_alone_decides_what_could_start(make_trace: Make
     assert rows(make_trace(**tables(nodes=False)), "queuing/out_of_order")[0] == ("1", 2, 2, 1.0, 0, 0.0)
 
 
+@pytest.mark.parametrize("nodes", [True, False])
+def test_a_note_says_if_the_nodes_of_jobs_are_unknown(nodes: bool, make_trace: MakeTrace) -> None:
+    notes = answer_query(make_trace(**tables(nodes=nodes)), "queuing/out_of_order").notes
+    assert any("on which nodes jobs ran" in note for note in notes) is not nodes
+
+
 def test_a_job_that_still_waits_at_the_end_was_overtaken_by_all_that_came_later(make_trace: MakeTrace) -> None:
     plan = tables()
     waiting = {"job_id": "g", "cluster": "x", "vc": "w", "gpu_count": 1, "submit_time": hour(0), "status": "pending"}
