@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -21,6 +22,9 @@ from tracekit.ingest.cells import (
     typed_cells,
 )
 from tracekit.schema import Column, Kind, TableSchema
+
+if TYPE_CHECKING:
+    from tracekit.ingest.sink import Sink
 
 TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -219,11 +223,11 @@ class Heard:
     """The checks and notes that a sink gets."""
 
     def __init__(self) -> None:
-        self.checks: list[tuple[str, int, object, str, list[str]]] = []
+        self.checks: list[tuple[Any, ...]] = []
         self.notes: list[str] = []
 
     def check(self, *counted: object) -> None:
-        self.checks.append(counted)  # type: ignore[arg-type]  # the test compares them
+        self.checks.append(counted)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -250,8 +254,8 @@ def test_other_words_and_numbers_say_something(text: str) -> None:
 )
 def test_a_lost_cell_is_counted_under_the_name_of_its_column(column: str, name: str, shown: str) -> None:
     sink = Heard()
-    count_lost(sink, column, "is not a number", ["y" * 81, "z"])  # type: ignore[arg-type]  # what it needs of a sink
-    count_lost(sink, column, "is not a number", ["z"], 7)  # type: ignore[arg-type]
+    count_lost(cast("Sink", sink), column, "is not a number", ["y" * 81, "z"])
+    count_lost(cast("Sink", sink), column, "is not a number", ["z"], 7)
     words = f"unreadable cells of the column '{shown}'; they become unknown, and their records stay"
     assert sink.checks == [
         (name, 2, None, words, ["y" * 80 + ": is not a number", "z: is not a number"]),
@@ -267,7 +271,7 @@ def test_values_of_a_record_are_lost_by_column() -> None:
     lost.add("b", "y", "is odd")
     assert (len(lost), "a" in lost, "b" in lost, "c" in lost) == (2, True, True, False)
     sink = Heard()
-    lost.count(sink)  # type: ignore[arg-type]
+    lost.count(cast("Sink", sink))
     assert [(name, count, examples) for name, count, _, _, examples in sink.checks] == [
         ("unreadable_a", 1, ["x: invalid literal for int() with base 10: 'x'"]),
         ("unreadable_b", 1, ["y: is odd"]),
@@ -292,7 +296,7 @@ def test_lost_cells_of_used_records_are_counted_and_most_of_a_column_noted(cells
     texts = pl.Series([None if cell == "-" else cell for cell in cells])
     rows, usable = pl.Series([cell in "xi" for cell in cells]), np.array([cell != "i" for cell in cells])
     sink = Heard()
-    count_lost_rows(sink, "c" * 100, "is not a number", rows, texts, usable)  # type: ignore[arg-type]
+    count_lost_rows(cast("Sink", sink), "c" * 100, "is not a number", rows, texts, usable)
     assert [(count, len(examples)) for _, count, _, _, examples in sink.checks] == [(lost, min(lost, 5))] * bool(lost)
     note = f"most cells of the column '{'c' * 80}' cannot be read (is not a number) and become unknown"
     assert sink.notes == [note] * noted

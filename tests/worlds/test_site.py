@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def job(number: int, submit: int, run: int, gpus: int, limit: int | None = None, **more: object) -> Job:
     asked = {"user": "ann", "account": "vision", "partition": "gpu", **more}
-    return Job(number, submit, run, limit or run, gpus=gpus, **asked)  # type: ignore[arg-type]
+    return Job(number, submit, run, limit or run, gpus=gpus, **asked)  # type: ignore[arg-type]  # the fields of a Job
 
 
 def site(*jobs: Job, nodes: int = 1, rules: Rules | None = None, **more: object) -> Site:
     machines = [Node(f"n{k}", 8, 16, 100, ("gpu",)) for k in range(nodes)]
-    return Site(machines, list(jobs), rules or Rules(), **more)  # type: ignore[arg-type]
+    return Site(machines, list(jobs), rules or Rules(), **more)  # type: ignore[arg-type]  # the fields of a Site
 
 
 def starts(of: Site) -> list[int]:
