@@ -54,19 +54,9 @@ class _State:
     """Start [ms] and state of each running job."""
 
 
-def simulate(
-    cluster: Cluster,
-    weights: Weights,
-    tree: Sequence[Association],
-    jobs: Sequence[Submitted],
-    settings: Settings,
-    clocks: Clocks,
-) -> list[int]:
-    """Return the start of each job [ms]."""
-    return _Run(cluster, weights, tree, jobs, settings, clocks).starts
+class Simulation:
+    """A run of the cluster; `starts` has the start of each job [ms]."""
 
-
-class _Run:
     def __init__(
         self,
         cluster: Cluster,

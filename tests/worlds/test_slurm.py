@@ -13,7 +13,7 @@ import pytest
 
 from tests.worlds.slurm_pass import Cluster, Job, Node, Running, Settings, backfill, choose, members
 from tests.worlds.slurm_priority import Asked, Association, FairTree, Weights, priority
-from tests.worlds.slurm_site import Clocks, Submitted, simulate
+from tests.worlds.slurm_site import Clocks, Simulation, Submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,7 +191,7 @@ def submitted(number: int, at: float, gpus: int, seconds: float, **more: Any) ->
 def starts(of: Cluster, *jobs: Submitted, **clocks: Any) -> list[float]:
     users = [Association(name, None, 1, user=True) for name in ("ann", "bob")]
     given = Clocks(backfill_phase=500_000, tick_phase=100_000, **clocks)
-    return [start / 1000 for start in simulate(of, Weights(), users, jobs, SETTINGS, given)]
+    return [start / 1000 for start in Simulation(of, Weights(), users, jobs, SETTINGS, given).starts]
 
 
 def test_the_loop_starts_jobs_and_waits_three_seconds_between_passes() -> None:
@@ -297,9 +297,9 @@ def nodes_of(numbers: list[int]) -> int:
 
 @pytest.mark.parametrize("run", "abcde")
 def test_backfill_passes_equal_those_of_slurmctld(run: str, recorded: Callable[[str], Recorded]) -> None:
-    """At least 96 % of the passes, and 98 % over the five runs, decide every start and plan alike, with its nodes.
+    """At least 99 % of the passes decide every start and plan alike, with its nodes; in c at least 96 %.
 
-    In c a plan of 331 s was made at 330 s seven times: a second of a job's start is rounded otherwise.
+    In c the recorded end of one running job is a second later than the end in slurmctld's plans, in seven passes.
     """
     of = recorded(run)
     certain = [p for p in of.passes if p["state_certain"]]
@@ -312,9 +312,8 @@ def test_backfill_passes_equal_those_of_slurmctld(run: str, recorded: Callable[[
         made = backfill(int(p["now"]), of.cluster, running, queue, of.settings)
         plans = [(plan["job"], plan["start"], plan["end"], nodes_of(plan["nodes"])) for plan in p["plans"]]
         equal += made.starts == [(k, nodes_of(n)) for k, n in p["starts"]] and made.plans == plans
-    assert (len(certain) - equal, len(certain)) == {
-        "a": (1, 223), "b": (1, 243), "c": (7, 227), "d": (0, 231), "e": (0, 218)
-    }[run]  # fmt: skip
+    assert len(certain) > 200
+    assert equal >= (0.96 if run == "c" else 0.99) * len(certain)
 
 
 _EVENTS = (
@@ -374,6 +373,6 @@ def test_whole_runs_wait_as_the_real_ones_did(run: str, real: float, recorded: C
     means = []
     for phase in range(8):
         clocks = CLOCKS._replace(loop_phase=125 * phase, backfill_phase=625 * phase, tick_phase=7500 * phase)
-        began = simulate(of.cluster, of.weights, REAL_TREE, jobs, of.settings, clocks)
+        began = Simulation(of.cluster, of.weights, REAL_TREE, jobs, of.settings, clocks).starts
         means.append(statistics.fmean(s - j.submit for s, j in zip(began, jobs, strict=True)) / 1000)
     assert statistics.fmean(means) == pytest.approx(real, rel=0.2)
