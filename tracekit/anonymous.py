@@ -44,6 +44,8 @@ _KINDS = {
     "job_id": "job",
     "node_id": "node",
     "source_file": "file",
+    "partitions": "partition",
+    "features": "feature",
 }
 """Kinds of names for columns with a different name; any other column has the name of its kind."""
 
@@ -230,7 +232,7 @@ def _cut(writer: TraceWriter, trace: Trace) -> None:
 def kind_of(column: Column) -> str | None:
     """Return the kind of names in a column, or None for a column without names."""
     if (
-        column.kind != "string"
+        (column.kind != "string" and column.item != "string")
         or column.name in {*_KEPT, *_FIRST_WORD, *_LEFT_OUT}
         or column.name in {"reason", "value"}
     ):
@@ -242,7 +244,9 @@ def _expression(column: Column, names: Pseudonyms) -> str:
     quoted = f'"{column.name}"'
     kind = kind_of(column)
     if kind is not None:
-        return f"'{kind}-' || left({names.sql(kind, quoted)}, {names.digits[kind]})"
+        name = quoted if column.item is None else "x"
+        hidden = f"'{kind}-' || left({names.sql(kind, name)}, {names.digits[kind]})"
+        return hidden if column.item is None else f"list_sort(list_transform({quoted}, lambda x: {hidden}))"
     if column.name in _LEFT_OUT:
         return "NULL"
     if column.name in _FIRST_WORD:
@@ -261,7 +265,8 @@ def _with_digits(con: duckdb.DuckDBPyConnection, trace: Trace, names: Pseudonyms
         for column in schema.common(table).columns:
             kind = kind_of(column)
             if kind is not None:
-                columns.setdefault(kind, []).append(f'SELECT DISTINCT "{column.name}" AS name FROM {table}')
+                name = f'"{column.name}"' if column.item is None else f'unnest("{column.name}")'
+                columns.setdefault(kind, []).append(f"SELECT DISTINCT {name} AS name FROM {table}")
     digits = {}
     for kind, selects in columns.items():
         digits[kind] = _MANY_DIGITS if kind in _MANY else _DIGITS

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "5"
 """Version of the common tables, raised by each change of their columns."""
 
-PARTITIONED_VERSION = "4"
+PARTITIONED_VERSION = "6"
 """Version of a Trace with a partitioned table, with the same columns as in `SCHEMA_VERSION`.
 
 A tracekit that expects one file per table rejects such a Trace.
 """
 
-READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION, PARTITIONED_VERSION)
+READABLE_VERSIONS = ("1", "2", "3", "4", SCHEMA_VERSION, PARTITIONED_VERSION)
 """Trace versions that can be read; columns introduced after a Trace's version are NULL in it."""
 
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

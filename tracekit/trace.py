@@ -8,7 +8,7 @@ with trace.connect() as con:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ from tracekit.tables.parquet import (
 )
 from tracekit.tables.partition_problems import partition_fault
 from tracekit.tables.partitions import require_paths, table_files
-from tracekit.tables.window import EVERYTHING, SIZE, Window, chosen_jobs, utc
+from tracekit.tables.pools import Pool, find_pools
+from tracekit.tables.window import EVERYTHING, SIZE, Window, chosen_jobs, literal, utc
 from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
 from tracekit.text import count, counted, is_text, shorten
 
@@ -61,6 +62,9 @@ _TIMES = {
 OTHERS_FREE = "GPUs allocated to other jobs count as free, because only these jobs were selected"
 """Note on numbers about machines if some jobs of a cluster are left out."""
 
+_WITH_POOL = ("jobs", "nodes")
+"""Tables whose column `cluster` is the pool in a Trace divided by pools."""
+
 _SHOWN_VALUES = 10
 """Maximum number of column values that an error lists, because there may be thousands of users."""
 
@@ -79,6 +83,8 @@ class Trace:
     """Selected part of the Trace, see `window`."""
     allow_missing: bool = False
     """Whether missing or damaged partitions are left out, see `open`."""
+    by_pool: bool = False
+    """Whether the pools of a divided cluster are clusters, see `divided`."""
 
     @classmethod
     def open(
@@ -204,7 +210,7 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """Notes for every answer: the selected part, and missing partitions."""
         found = [self.limits.words] if self.limits else []
-        found += [OTHERS_FREE] if self.limits.where else []
+        found += [OTHERS_FREE] if self.limits.where and not self._alone_on_machines else []
         if self.missing:
             rows = {p.path: p.rows for table in self.tables for p in self.partitions(table)}
             lost, names = sum(rows[path] for path in self.missing), list(self.missing)
@@ -228,6 +234,44 @@ class Trace:
             return cls.open(trace)
         register_trace(trace)
         return trace
+
+    @cached_property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools of each cluster (`tracekit.tables.pools`), in the whole Trace; empty without partitions."""
+        if not self.has("jobs"):
+            return ()
+        return _pools_of(replace(self, limits=EVERYTHING, tenant_column=INGESTED, by_pool=False))
+
+    @property
+    def divided(self) -> Trace:
+        """The same Trace with each pool as a cluster; itself if partitions do not divide a cluster into pools.
+
+        The column `cluster` of jobs and nodes then is the name of the pool; the files do not change. Jobs and nodes of
+        no known partition keep their cluster.
+        """
+        if self.by_pool or not any(pool.divides for pool in self.pools):
+            return self
+        return replace(self, by_pool=True)
+
+    @property
+    def _alone_on_machines(self) -> bool:
+        """Whether only the selected jobs may run on the selected machines: all jobs of a partition that shares none."""
+        chosen = dict(self.limits.where)
+        if self.limits.machines is None or set(chosen) != {"partition"}:
+            return False
+        return any(pool.divides and list(pool.partitions) == [chosen["partition"]] for pool in self.pools)
+
+    def _pool_sql(self, table: str) -> str:
+        """Return the SQL expression of the pool in a row of jobs or nodes, or of its cluster if that is not divided."""
+        cases = []
+        for pool in self.pools:
+            column, values = ("partition", pool.values) if table == "jobs" else ("node_id", pool.nodes)
+            if pool.divides and values:
+                same = "cluster IS NULL" if pool.cluster is None else f"cluster = {literal(pool.cluster)}"
+                within = f"{same} AND " if table == "jobs" else ""  # a node has one name in the Trace
+                names = ", ".join(map(literal, values))
+                cases.append(f'WHEN {within}"{column}" IN ({names}) THEN {literal(pool.name)}')
+        return f"CASE {' '.join(cases)} ELSE cluster END"
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -355,6 +399,10 @@ class Trace:
         rows = scan_table(table, self.files(table), self.manifest.schema_version)
         if not self._whole(table):
             rows = self.limits.take(table, rows, lambda name: self.scan(name) if self.has(name) else None)
+        if self.by_pool and table in _WITH_POOL:
+            import polars as pl
+
+            rows = rows.with_columns(pl.sql_expr(self._pool_sql(table)).alias("cluster"))
         if table == "jobs" and self.tenant_column != INGESTED:
             import polars as pl
 
@@ -414,6 +462,8 @@ class Trace:
 
         try:
             rows = self.rows_sql(table)
+            if self.by_pool and table in _WITH_POOL:
+                rows = f"SELECT * REPLACE ({self._pool_sql(table)} AS cluster) FROM ({rows})"
             if table == "jobs" and self.tenant_column != INGESTED:
                 rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
             con.execute(f"CREATE VIEW {table} AS {rows}")
@@ -534,15 +584,31 @@ def _manifest_of(folder: Path) -> Manifest:
 def _limited(trace: Trace, limits: Window) -> Trace:
     """Return a Trace with other limits, after checking that it has their cluster and values."""
     if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
-        raise UsageError(
-            f"the trace has no cluster '{shorten(limits.cluster)}'",
-            where="--cluster-name",
-            hint=nearest(limits.cluster, names, of_log=True),
-        )
+        pools = {pool.name: pool for pool in trace.pools if pool.divides}
+        if limits.cluster not in pools:
+            raise UsageError(
+                f"the trace has no cluster '{shorten(limits.cluster)}'",
+                where="--cluster-name",
+                hint=nearest(limits.cluster, (*names, *pools), of_log=True),
+            )
+        pool = pools[limits.cluster]
+        limits = replace(limits, cluster=pool.cluster, partitions=pool.values, machines=pool.nodes)
     for column, value in limits.where:
         if column != SIZE:
             _require_value(trace, column, value, limits)
-    return replace(trace, limits=limits)
+    return replace(trace, limits=replace(limits, machines=_own_machines(trace, limits)))
+
+
+def _own_machines(trace: Trace, limits: Window) -> tuple[str, ...] | None:
+    """Return the nodes of the partition of which jobs are selected; the given machines without such a partition."""
+    name = dict(limits.where).get("partition")
+    if name is None or limits.machines is not None:
+        return limits.machines
+    pools = [pool for pool in trace.pools if name in pool.partitions and limits.cluster in (None, pool.cluster)]
+    # Observed nodes of a partition are a lower bound unless the partition is apart.
+    known = [pool for pool in pools if pool.divides or not pool.observed]
+    nodes = {node for pool in known for node in pool.partitions[name]}
+    return tuple(sorted(nodes)) if nodes and len(known) == len(pools) else None
 
 
 def _require_value(trace: Trace, column: str, value: str, limits: Window) -> None:
@@ -575,7 +641,7 @@ def _cluster_names(trace: Trace) -> tuple[str, ...]:
     """Return the names of all clusters; if jobs are partitioned, the manifest contains them."""
     partitions = trace.manifest.tables["jobs"].partitions if trace.has("jobs") else None
     if partitions is None:
-        return replace(trace, limits=EVERYTHING).clusters
+        return replace(trace, limits=EVERYTHING, by_pool=False).clusters
     return tuple(sorted({p.cluster for p in partitions if p.cluster is not None}))
 
 
@@ -603,6 +669,36 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
             require_footers(con, files, trace.manifest.schema_version)
     else:
         _require_footers_once(trace.manifest.schema_version, tuple(_states(files)))
+
+
+def _pools_of(trace: Trace) -> tuple[Pool, ...]:
+    """Return the pools of a whole Trace, once until one of its files is rewritten."""
+    needed = [table for table in ("jobs", "nodes", "placements") if trace.has(table)]
+    if is_remote(trace.path):
+        return _found_pools(trace)
+    return _pools_once(_Same(trace, tuple(_states({table: trace.files(table) for table in needed}))))
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A Trace that equals another one with the same files."""
+
+    trace: Trace = field(compare=False)
+    states: tuple[_State, ...]
+
+
+@lru_cache(maxsize=100)
+def _pools_once(same: _Same) -> tuple[Pool, ...]:
+    return _found_pools(same.trace)
+
+
+def _found_pools(trace: Trace) -> tuple[Pool, ...]:
+    with trace.connect() as con:
+        for table in ("nodes", "placements"):
+            if not trace.has(table):
+                columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(table).columns)
+                con.execute(f"CREATE TABLE {table} ({columns})")
+        return find_pools(con)
 
 
 @lru_cache(maxsize=1000)

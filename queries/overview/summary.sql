@@ -11,7 +11,7 @@
 -- rule:
 -- Every metric has a row; an unknown metric is NULL, never 0. gpu_jobs, cpu_jobs: gpu_count above 0, equal to 0;
 -- jobs_of_unknown_size: no gpu_count. users and vcs: distinct names; {tenant.many} of different clusters count separately.
--- attempts: rows of attempts, including derived ones. gpus_listed: the node list, or else the largest total in the
+-- pools: parts of clusters whose partitions share no nodes. attempts: rows of attempts, including derived ones. gpus_listed: the node list, or else the largest total in the
 -- capacity table; a sum of quotas is not a number of machines. gpus_observed: see the view node_gpus. gpu_hours: sum
 -- over attempts of run_s * gpu_count / 3600, or as the parameter says. run_s and queue_s: over all jobs of any size
 -- whose value is known; queue_s is first start minus submission. completed_share: jobs completed / all jobs;
@@ -29,7 +29,6 @@ WITH job_totals AS (
         count(*) FILTER (WHERE gpu_count = 0) AS cpu_jobs,
         count(*) FILTER (WHERE gpu_count IS NULL) AS jobs_of_unknown_size,
         nullif(count(DISTINCT "user"), 0) AS users,
-        nullif(count(DISTINCT cluster), 0) AS clusters,
         sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s,
         avg(CAST(run_s AS DECIMAL(38, 6))) AS mean_run_s,
         quantile_cont(run_s, 0.5) AS median_run_s,
@@ -51,9 +50,19 @@ WITH job_totals AS (
     FROM job_gpu_hours
 ),
 
+named AS (
+    SELECT CASE WHEN p.name IS NULL THEN j.cluster ELSE p.cluster END AS cluster, j.vc, p.name AS pool
+    FROM jobs AS j
+    LEFT JOIN trace_pools AS p ON j.cluster = p.name
+),
+
+names AS (
+    SELECT nullif(count(DISTINCT cluster), 0) AS clusters, nullif(count(DISTINCT pool), 0) AS pools FROM named
+),
+
 tenants AS (
     SELECT nullif(count(*), 0) AS vcs
-    FROM (SELECT DISTINCT cluster, vc FROM jobs WHERE vc IS NOT NULL) AS pairs
+    FROM (SELECT DISTINCT cluster, vc FROM named WHERE vc IS NOT NULL) AS pairs
 ),
 
 gpus AS (
@@ -90,7 +99,7 @@ metrics AS (
     UNION ALL
     SELECT 6, 'vcs', vcs, '{tenant.many}', 'tenants' FROM tenants
     UNION ALL
-    SELECT 7, 'clusters', clusters, 'clusters', NULL FROM job_totals
+    SELECT 7, 'clusters', clusters, 'clusters', NULL FROM names
     UNION ALL
     SELECT 8, 'attempts', nullif(count(*), 0), 'attempts', NULL FROM attempts
     UNION ALL
@@ -146,6 +155,8 @@ metrics AS (
     UNION ALL
     SELECT 32, 'cpu_completed_share', CAST(cpu_completed AS DOUBLE) / nullif(cpu_jobs, 0), 'share', 'statuses'
     FROM job_totals
+    UNION ALL
+    SELECT 33, 'pools', pools, 'pools', NULL FROM names
 )
 
 SELECT

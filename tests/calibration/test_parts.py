@@ -117,7 +117,7 @@ def test_rules_that_do_not_go_together_are_reported(rules: Rules, why: str) -> N
 def test_jobs_held_back_compete_later_and_wait_from_their_submission() -> None:
     # One GPU. a comes first but is held for 5 s; b takes the GPU at 1 s for 10 s; a starts when b ends.
     jobs = make_jobs([(0, 1, 10), (1, 1, 10)], recorded_start_ms=[11_000, 1000], recorded_end_ms=[21_000, 11_000])
-    bench = Workbench(jobs, {"stated": lambda _: make_cluster([1])}, np.ones(2, bool), np.array([5000, 0]))
+    bench = Workbench(jobs, {"stated": lambda *_: make_cluster([1])}, np.ones(2, bool), np.array([5000, 0]))
     assert bench.times(Settings(Rules(), "stated", delays=False)).queue_s.tolist() == [11.0, 0.0]
     assert bench.recorded_s.tolist() == [11.0, 0.0]
 
@@ -127,7 +127,7 @@ def test_a_policy_that_lends_uses_all_nodes_of_a_twin_of_partitions(policy: str 
     # VCs a and b own a node each; two jobs of a's whole node come at once, and the second waits unless b lends its own.
     jobs = make_jobs([(0, 8, 10), (0, 8, 10)], vc="a", recorded_start_ms=[0, 10_000], recorded_end_ms=[10_000, 20_000])
     nodes = replace(make_cluster([8, 8], domain=["a", "b"], quota={"a": 8, "b": 8}), lendable=True)
-    bench = Workbench(jobs, {"stated": lambda _: nodes}, np.ones(2, bool))
+    bench = Workbench(jobs, {"stated": lambda *_: nodes}, np.ones(2, bool))
     twin = Settings(Rules(quotas="partitions"), "stated", delays=False)
     assert bench.times(twin, policy).queue_s.tolist() == [0.0, second]
 
@@ -141,7 +141,7 @@ def test_of_equal_candidates_the_simplest_is_taken() -> None:
         recorded_start_ms=[1_000_000 * i for i in range(20)],
         recorded_end_ms=[1_000_000 * i + 10_000 for i in range(20)],
     )
-    bench = Workbench(jobs, {"stated": lambda _: make_cluster([8])}, np.ones(20, bool))
+    bench = Workbench(jobs, {"stated": lambda *_: make_cluster([8])}, np.ones(20, bool))
     found = search(bench)
     assert found.best == Settings(Rules(), "stated", delays=False)
     assert {t.stage for t in found.tried} >= {"order", "backfilling", "quotas and limits", "placement"}

@@ -99,5 +99,5 @@ def twin_of(
         recorded_start_ms=[round(s * 1000) for s in start],
         recorded_end_ms=[round((s + row[2]) * 1000) for s, row in zip(start, rows, strict=True)],
     )
-    bench = Workbench(jobs, {"stated": lambda _: cluster}, jobs.submit_ms < 0.6 * jobs.submit_ms.max())
+    bench = Workbench(jobs, {"stated": lambda *_: cluster}, jobs.submit_ms < 0.6 * jobs.submit_ms.max())
     return graded(bench, Settings(rules or Rules(), "stated", delays=False))

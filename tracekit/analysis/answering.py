@@ -127,7 +127,7 @@ def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Pr
 
     if not settings.replay_jobs:
         return None
-    twins = Twins(trace.ingested, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
+    twins = Twins(trace.ingested.divided, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
     _ = twins.given  # a twin file of another Trace stops the analysis here instead of after the queries
     return twins
 
@@ -382,7 +382,7 @@ def answer_all(
             faults,
         )
         name, stated = (HIDDEN_SOURCE,) * 2 if settings.anonymize else (real_path(source).name, str(source))
-        asked = trace.trace.by(settings.by)
+        asked = trace.trace.by(settings.by).divided
         twins = twins_of(asked, stated, settings, progress)
         start_bundle()  # takes a second, while the queries run
         evidence = Evidence(asked, settings.memory_limit, engine)

@@ -275,7 +275,7 @@ def report(
     UsageError
         A setting is invalid, or it is for output files.
     """
-    opened, progress = Trace.of(trace), progress or Progress()
+    opened, progress = Trace.of(trace).divided, progress or Progress()
     brief = AnalysisSettings(fit=False, replay_jobs=0)
     chosen = settings_of(opened, merge_settings(AnalysisSettings, settings or brief, changes))
     _refuse_files(chosen)

@@ -207,7 +207,7 @@ def calibrate(
         The Trace cannot be used, or none of its clusters can be calibrated.
     """
     kernel()  # fail before the Trace is read in vain
-    opened, progress = Trace.of(trace).ingested, progress or Progress()
+    opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     shares = clusters_by_waiting(opened)
     asked = list(shares) if clusters is None else list(clusters)
     limits = dict.fromkeys(asked, limit) if budget is None else _split(opened, asked, budget)
@@ -270,7 +270,7 @@ def recall(
         The Trace cannot be used, or the twin cannot be replayed on it.
     """
     kernel()
-    opened = Trace.of(trace).ingested
+    opened = Trace.of(trace).ingested.divided
     shares = clusters_by_waiting(opened)
     found = []
     for name in twin.cluster if clusters is None else clusters:

@@ -124,7 +124,7 @@ def fidelity(
     """
     if policy is not None:
         named_policy(policy)  # fails before the search
-    opened = Trace.of(trace).ingested
+    opened = Trace.of(trace).ingested.divided
     if twin is None:
         found = calibrate(opened, clusters=clusters, limit=limit, seed=seed, progress=progress)
     else:

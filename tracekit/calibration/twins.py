@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tracekit.calibration.api import calibrate, recall
 from tracekit.calibration.effect import effect_of_times, jobs_of
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.twin import read_twin, twin_text
-from tracekit.calibration.workbench import UNNAMED, clusters_by_waiting, in_twin, lifted_limits
+from tracekit.calibration.workbench import UNNAMED, MoreNodes, clusters_by_waiting, in_twin, lifted_limits
 from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError, nearest
 from tracekit.progress import Progress
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.results.comparison import ReplayResult
     from tracekit.runs.ledger import Ledger
+
+
+Change: TypeAlias = str | Rules | MoreNodes
+"""A change of a twin: a policy that replaces its order, other rules, or more nodes."""
 
 
 class Assumed(NamedTuple):
@@ -64,7 +68,7 @@ class TwinReplays:
         self._results: dict[str, ReplayResult | str] = {}
         self.failing: dict[Hashable, ReplayResult] = {}
         """Replays with the recorded outages, by change."""
-        self._times: dict[tuple[str | Rules | None, str], JobTimes | str] = {}
+        self._times: dict[tuple[Change | None, str], JobTimes | str] = {}
 
     @property
     def rules(self) -> Rules:
@@ -120,13 +124,13 @@ class TwinReplays:
                 self._results[policy] = f"{policy} cannot be replayed here: {error}."
         return self._results[policy]
 
-    def times(self, change: str | Rules | None = None, assumed: Assumed | None = None) -> JobTimes | str:
+    def times(self, change: Change | None = None, assumed: Assumed | None = None) -> JobTimes | str:
         """Return the wait and the completion time of each job, or why they are unknown.
 
         Parameters
         ----------
-        change : str or Rules, optional
-            A policy that replaces the twin's order, or other rules; None for the twin itself.
+        change : str, Rules or MoreNodes, optional
+            A policy that replaces the twin's order, other rules, or more nodes; None for the twin itself.
         assumed : Assumed, optional
             Assumptions other than the twin's.
         """
@@ -135,7 +139,7 @@ class TwinReplays:
             self._times[key] = self._timed(change, assumed)
         return self._times[key]
 
-    def _timed(self, change: str | Rules | None, assumed: Assumed | None) -> JobTimes | str:
+    def _timed(self, change: Change | None, assumed: Assumed | None) -> JobTimes | str:
         bench, settings = self.found.bench, self.found.settings
         if change is None and assumed is None:
             return self.found.times
@@ -147,6 +151,9 @@ class TwinReplays:
             if isinstance(change, Rules):
                 self._progress.stage(f"replaying: {change.words()}")
                 return bench.times(settings._replace(rules=change), models=models)
+            if isinstance(change, MoreNodes):
+                self._progress.stage(f"replaying with {change.words()}")
+                return bench.times(settings._replace(size=change.size), models=models)
             self._progress.stage(f"replaying {change or 'the twin'} under other assumptions")
             return bench.times(settings, change, models)
         except UsageError as error:
@@ -157,7 +164,7 @@ class TwinReplays:
         times = self.times(None, assumed)
         return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
 
-    def why_not(self, change: str | Rules) -> str | None:
+    def why_not(self, change: Change) -> str | None:
         """Return why a change cannot be estimated, before any replay; None if it can.
 
         A policy that also lifts a limit of the log has no estimate, because its order has no separate effect.
@@ -165,13 +172,15 @@ class TwinReplays:
         if self.found.why_no_effect is not None:
             return self.found.why_no_effect
         rules = self.rules
+        if isinstance(change, MoreNodes):
+            return None
         if isinstance(change, Rules):
             return "the log behaves like this already" if change == rules else change.fault()
         if named_policy(in_twin(change, rules)).label == named_policy(rules.policy).label:
             return f"the log behaves like {change} already"
         return lifted_limits(change, rules, self._trace.ingested_tenant)
 
-    def effect(self, change: str | Rules, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
+    def effect(self, change: Change, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
         """Return the effect of a change on the recorded times, or the reason why it is unknown.
 
         Both the twin and the change are replayed under the assumptions in `assumed`.
@@ -182,7 +191,7 @@ class TwinReplays:
         jobs, changed = self.jobs(assumed), self.times(change, assumed)
         if isinstance(jobs, str) or isinstance(changed, str):
             return jobs if isinstance(jobs, str) else str(changed)
-        what = change.words() if isinstance(change, Rules) else change
+        what = change if isinstance(change, str) else change.words()
         return effect_of_times(self.found.name, what, headline, jobs, changed)
 
 
@@ -399,7 +408,7 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
         other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
         flag = flags_of(ReplaySettings)[other][1].name
         raise UsageError("cannot be combined with a twin, which sets it", where=flag, hint=f"edit '{file}' instead")
-    opened = Trace.of(trace).ingested
+    opened = Trace.of(trace).ingested.divided
     made, _ = twin_of_cluster(opened, file, settings.cluster_name, seed=settings.seed)
     replays = TwinReplays(made.clusters[0], opened, Progress())
     return failing(replays.scenario, opened, settings), replays.of_log(made.twin)

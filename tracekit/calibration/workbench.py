@@ -123,6 +123,21 @@ class Settings(NamedTuple):
     """A name of `Workbench.clusters`."""
     delays: bool
     """Whether jobs have start-up delays."""
+    size: float = 1.0
+    """Number of nodes as a multiple of the cluster's; above 1 only to try more nodes."""
+
+
+class MoreNodes(NamedTuple):
+    """A change of a twin: more nodes of the kinds that it has, in the same proportion."""
+
+    nodes: int
+    """Number of additional nodes."""
+    size: float
+    """All nodes as a multiple of the cluster's."""
+
+    def words(self) -> str:
+        """Describe the change."""
+        return f"{self.nodes:,} more node{'s' if self.nodes > 1 else ''}"
 
 
 @dataclass
@@ -131,9 +146,10 @@ class Workbench:
 
     jobs: Jobs
     """Jobs with recorded starts."""
-    clusters: Mapping[str, Callable[[bool], Cluster]]
-    """Functions that make the cluster, by source of the capacity; the argument is whether each VC has nodes of its own.
-    The first source is what the log recorded, including its node events.
+    clusters: Mapping[str, Callable[[bool, float], Cluster]]
+    """Functions that make the cluster, by source of the capacity; the arguments are whether each VC has nodes of its
+    own, and the number of nodes as a multiple of the cluster's. The first source is what the log recorded, including
+    its node events.
     """
     among: Bools
     """Jobs to learn from: those of the first part of the log whose start is known (n,)."""
@@ -145,21 +161,27 @@ class Workbench:
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
     """Start-up delays by job size [s]; None to measure them on the jobs to learn from."""
-    made: dict[tuple[str, bool], Cluster] = field(default_factory=dict)
-    """Clusters already made, by capacity and whether each VC has nodes of its own."""
+    made: dict[tuple[str, bool, float], Cluster] = field(default_factory=dict)
+    """Clusters already made, by capacity, whether each VC has nodes of its own, and size."""
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
-        key = (settings.capacity, settings.rules.partitioned)
+        key = (settings.capacity, settings.rules.partitioned, settings.size)
         if key not in self.made:
-            self.made[key] = self.clusters[settings.capacity](settings.rules.partitioned)
+            self.made[key] = self.clusters[settings.capacity](*key[1:])
         return self.made[key]
+
+    def more_nodes(self, settings: Settings, share: float) -> MoreNodes:
+        """Return the change that adds this share of the nodes, at least one."""
+        now = self.cluster(settings).machines
+        more = max(1, round(share * now))
+        return MoreNodes(more, (now + more) / now)
 
     @property
     def startup(self) -> dict[str, tuple[float, ...]]:
         """Start-up delays by job size [s]."""
         if self.delays is None:
-            gpus = next(iter(self.clusters.values()))(False).total_gpus
+            gpus = next(iter(self.clusters.values()))(False, 1.0).total_gpus
             self.delays = startup_delays(self.jobs, gpus, self.among)
         return self.delays
 
@@ -300,14 +322,15 @@ def _preempts(trace: Trace, cluster: str | None) -> bool:
     return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
 
 
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
-    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, size: float, *, events: bool) -> Cluster:
+    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events, gpus=size)
     # The nodes are divided only as a candidate, not by the user, so a policy that lends quotas may share them.
     return replace(made, lendable=partitioned)
 
 
-def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
-    return replace(observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
+def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, size: float) -> Cluster:
+    made = observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned, gpus=size)
+    return replace(made, lendable=partitioned)
 
 
 def _holds(trace: Trace, jobs: Jobs) -> Ints | None:

@@ -132,7 +132,7 @@ def plan(
         The Trace, the twin or an option cannot be used, or the twin does not reproduce the log well enough for a plan.
     """
     kernel()  # fail before the Trace is read in vain
-    opened, progress = Trace.of(trace).ingested, progress or Progress()
+    opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     question = PlanQuestion(
         None if target is None else wait_target(target),
         job_group(jobs_for),

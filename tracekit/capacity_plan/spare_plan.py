@@ -87,7 +87,7 @@ def plan_spares(
     """
     kernel()  # fail before the Trace is read in vain
     question = SpareQuestion.of(gang, ettr, checkpoint, model=model, cluster=cluster, resamples=resamples, seed=seed)
-    opened, progress = Trace.of(trace).ingested, progress or Progress()
+    opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     pool = NodePool.of(opened, question)
     nodes = pool.nodes_of_gang(question)
     ledger = (shared or Ledger()).about(

@@ -224,6 +224,17 @@ class FreeNodes:
         return free, whole, whole_gpus, whole_gpus + best
 
 
+# Counting unknown GPUs as 0 would show them as free.
+_UNEVEN = """CREATE OR REPLACE TEMP TABLE uneven AS
+SELECT p.job_id, p.attempt, a.gpu_count / count(*) AS share
+FROM placements AS p
+INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+WHERE a.gpu_count > 0
+GROUP BY p.job_id, p.attempt, a.gpu_count
+HAVING count(p.gpu_count) = 0"""
+"""Attempts whose GPUs are known only as a sum over their nodes, with an even share for each node."""
+
+
 def free_nodes(
     con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
@@ -246,17 +257,19 @@ def free_nodes(
     nodes = pl.DataFrame(
         con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
     )
+    con.execute(_UNEVEN)
     # A placement's own times take precedence; each instance of a gang may have them.
     held = pl.DataFrame(
         con.sql(
             f"""SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
                   sum(gpu_count) AS gpus
-           FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
+           FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, coalesce(p.gpu_count, u.share) AS gpu_count,
                         coalesce(p.start_time, a.start_time) AS since,
                         coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
                  FROM placements AS p
                  INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
                  INNER JOIN jobs AS j ON a.job_id = j.job_id
+                 LEFT JOIN uneven AS u ON p.gpu_count IS NULL AND p.job_id = u.job_id AND p.attempt = u.attempt
                  LEFT JOIN {open_attempts_sql(con)} AS o
                  ON o.job_id = CASE WHEN a.end_time IS NULL THEN a.job_id END AND o.attempt = a.attempt)
            WHERE until > epoch_us(since) AND gpu_count > 0
@@ -268,7 +281,8 @@ def free_nodes(
         full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
         held = pl.concat([held, full.cast(held.schema)])
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
-    notes = [Note("nodes", facts=(capacity,)), *noted("size unknown", unlisted.height)]
+    split = con.execute("SELECT count(*) FROM uneven").fetchall()[0][0]
+    notes = [Note("nodes", facts=(capacity,)), *noted("size unknown", unlisted.height), *noted("split unknown", split)]
     owners = pl.DataFrame(con.sql("SELECT node_id, cluster FROM nodes"))
     seen = held.group_by("node_id").agg(pl.col("cluster").min())
     owner = nodes.join(owners.unique("node_id", keep="first"), on="node_id", how="left").join(

@@ -263,8 +263,9 @@ def answer_query(
     UsageError
         `memory_limit` is not a size, or the engine cannot be used or does not support a time limit.
     """
-    trace = Trace.of(trace)
     query = question if isinstance(question, Query) else find_query(question)
+    # A user's own SQL sees the clusters as the files name them.
+    trace = Trace.of(trace).divided if query.shipped else Trace.of(trace)
     missing = lacks(query, trace)
     if missing:
         reason = " ".join(missing).rstrip(".")

@@ -9,6 +9,8 @@ In addition to the tables of the Trace, a query's connection has the following o
     trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
                                                             the list next to the log that gives them, NULL: none
     trace_tenant(ingested)                                  one row: whether vc is the source's own unit of division
+    trace_pools(name, cluster)                              the pools that `cluster` names in place of their cluster;
+                                                            no rows if no cluster is divided
     gpu_parts(profile, share)                               the share of a GPU that each MIG profile has [0..1]
     one view for each file in queries/views/                if the tables that the view reads exist
     percentiles(x)                                          a macro: the quantiles 0, 0.01, ..., 1 as a list
@@ -203,6 +205,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
     capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     listed = trace.manifest.format not in FROM_JOBS
+    divided = [pool for pool in trace.pools if pool.divides] if trace.by_pool else []
     # With a list of machines next to it, such a log is treated like any other log.
     nodes = (
         "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
@@ -234,6 +237,13 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
         "gpu_parts": (
             SHARES_SQL,
             [list(shares()), list(shares().values())],
+        ),
+        "trace_pools": (
+            (
+                "CREATE TABLE trace_pools AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
+                " unnest(CAST(? AS VARCHAR[])) AS cluster"
+            ),
+            [[pool.name for pool in divided], [pool.cluster for pool in divided]],
         ),
         "trace_tenant": (
             "CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested",

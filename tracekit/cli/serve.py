@@ -49,7 +49,7 @@ def serve(
     from tracekit.serve.run import serve as serve_trace
     from tracekit.trace import Trace
 
-    opened = Trace.open(trace, allow_missing=allow_missing).by(by)
+    opened = Trace.open(trace, allow_missing=allow_missing).by(by).divided
     say_need(trace, "queries", memory_limit)
 
     def started(address: str) -> None:

@@ -18,6 +18,7 @@ from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
 from tracekit.calibration.twins import Assumed
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.guidelines.evidence import LackingError
+from tracekit.guidelines.interface import NodeChange, RuleChange
 from tracekit.replay.jobs import GPU_CLASSES, TWIN, gpu_class, gpus_of
 from tracekit.replay.results.effects import Support
 from tracekit.text import percent
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from tracekit.calibration.effect import Headline, TwinJobs
     from tracekit.calibration.losses import LossEffect
     from tracekit.calibration.twins import TwinReplays, Twins
-    from tracekit.calibration.workbench import JobTimes
+    from tracekit.calibration.workbench import JobTimes, MoreNodes
     from tracekit.guidelines.evidence import Evidence
-    from tracekit.guidelines.interface import Assumption, Finding, LossTrial, RuleChange, Trial
+    from tracekit.guidelines.interface import Assumption, Finding, LossTrial, Trial
 
 
 DEFAULTS = "defaults"
@@ -162,9 +163,9 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
     replayed: dict[tuple[str, str], list[_Replayed]] = {}
     untold: list[Untold] = []
     for point in points:
-        for change in trial.changed:
-            key = (_name(change), DEFAULTS if point is None else point.name)
-            for cluster in twins.clusters:
+        for name, change, clusters in _changes(trial, twins.clusters):
+            key = (name, DEFAULTS if point is None else point.name)
+            for cluster in clusters:
                 found = _replayed(cluster, change, point)
                 if isinstance(found, str):
                     untold.append(Untold(cluster.found.name, *key, found))
@@ -184,12 +185,12 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
     return Effect(changes, best, rests, (*untold, *left_out))
 
 
-def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption | None) -> _Replayed | str:
+def _replayed(cluster: TwinReplays, change: str | RuleChange | MoreNodes, point: Assumption | None) -> _Replayed | str:
     """Return a change replayed in the twin of a cluster, or why its effect is unknown."""
     if cluster.found.why_no_effect is not None:
         return cluster.found.why_no_effect
     try:
-        asked = change if isinstance(change, str) else change.change(cluster.rules)
+        asked = change.change(cluster.rules) if isinstance(change, RuleChange) else change
     except LackingError as error:
         return " ".join(error.sentences).removesuffix(".")
     assumed = None if point is None else Assumed(point.name, point.change(cluster.found.bench.models))
@@ -203,6 +204,26 @@ def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption 
     if isinstance(jobs, str) or isinstance(times, str):
         return jobs if isinstance(jobs, str) else str(times)
     return _Replayed(cluster, effects, jobs, times)
+
+
+def _changes(
+    trial: Trial, clusters: Sequence[TwinReplays]
+) -> list[tuple[str, str | RuleChange | MoreNodes, Sequence[TwinReplays]]]:
+    """Return the changes of a trial, each with its name and the clusters to which it applies.
+
+    More nodes are for the overloaded clusters only; without one, the first cluster explains why nothing is tried.
+    """
+    found: dict[str, tuple[str, str | RuleChange | MoreNodes, Sequence[TwinReplays]]] = {}
+    for change in trial.changed:
+        if isinstance(change, NodeChange):
+            for one in clusters:
+                if (one.found.waiting_share or 0.0) >= change.least_waiting:
+                    more = one.found.bench.more_nodes(one.found.settings, change.share)
+                    found.setdefault(more.words(), (more.words(), more, [one]))
+        else:
+            name = change if isinstance(change, str) else change.name
+            found[name] = (name, change, clusters)
+    return list(found.values())
 
 
 def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
@@ -243,10 +264,6 @@ def _best(headline: Headline, replayed: Mapping[str, Sequence[_Replayed]]) -> tu
         least = min(names, key=lambda name: (row[name], names.index(name)))
         best.append(ClassBest(GPU_CLASSES[row["place"]], least, row["jobs"], row[least] - row[TWIN]))
     return tuple(best)
-
-
-def _name(change: str | RuleChange) -> str:
-    return change if isinstance(change, str) else change.name
 
 
 _TAIL = "; the effect cannot be estimated"

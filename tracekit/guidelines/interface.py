@@ -31,6 +31,7 @@ __all__ = [
     "LackingError",
     "LossTrial",
     "Measure",
+    "NodeChange",
     "Number",
     "Practice",
     "RuleChange",
@@ -167,12 +168,22 @@ class RuleChange:
 
 
 @dataclass(frozen=True)
+class NodeChange:
+    """More nodes in the twin of an overloaded cluster."""
+
+    share: float
+    """Additional nodes as a share of the cluster's; at least one node is added."""
+    least_waiting: float
+    """Share of all waiting hours from which a cluster counts as overloaded; other clusters are not changed."""
+
+
+@dataclass(frozen=True)
 class Trial:
     """How the effect is estimated: by replays in the twin of the log, with and without a change."""
 
-    changed: tuple[str | RuleChange, ...]
+    changed: tuple[str | RuleChange | NodeChange, ...]
     """The changes that represent the advice, the best change first. Each is a policy that replaces the twin's order,
-    with parameters as on the command line, or a rule change.
+    with parameters as on the command line, a rule change, or a change of the number of nodes.
     """
     headline: Literal["jct", "queue"] = "jct"
     """Whether the advice should shorten the completion time or the wait."""

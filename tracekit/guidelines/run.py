@@ -118,7 +118,7 @@ def guidelines(
         )
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
-    chosen = Trace.of(trace).by(by)
+    chosen = Trace.of(trace).by(by).divided
     opened = chosen.ingested
     progress = progress or Progress()
     twins: Twins | None = None

@@ -167,7 +167,8 @@ def _silent(name: str) -> SourceError:
 _FIELDS = (
     "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
     "TimelimitRaw", "AllocTRES", "ReqTRES", "NNodes", "NodeList", "NTasks", "Account", "Partition", "QOS", "User",
-    "JobName", "SubmitLine", "Priority", "Reason", "Flags", "TotalCPU", "MaxRSS", "TRESUsageInAve", "TRESUsageInTot",
+    "JobName", "SubmitLine", "Constraints", "Priority", "Reason", "Flags", "TotalCPU", "MaxRSS", "TRESUsageInAve",
+    "TRESUsageInTot",
 )  # fmt: skip
 """Columns to request, as far as this version of sacct has them.
 

@@ -114,7 +114,7 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used, or the replay would be meaningless on this cluster.
     """
     kernel()  # fails early, before the Trace is read
-    chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace).ingested
+    chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace).ingested.divided
     busiest = busiest_cluster(opened) if chosen.cluster_name is None else None
     name = chosen.cluster_name or busiest
     part = part_of(opened, name)

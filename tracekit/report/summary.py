@@ -106,7 +106,9 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
         gpus = f"{least}{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
     where = " with ".join(filter(None, (of("nodes", "node"), gpus)))
     place = of("clusters", "cluster") if (known.get("clusters") or 1) > 1 else "A cluster"
-    shared = of(tenant.metric, tenant.spelled, tenant.spelled_many)
+    pools = known.get("pools")
+    apart = f"{count(pools)} parts that share no nodes" if pools and pools > 1 else ""
+    shared = " and ".join(filter(None, (apart, of(tenant.metric, tenant.spelled, tenant.spelled_many))))
     place += "".join(f" {word} {part}" for word, part in (("of", where), ("in", shared)) if part)
     who, did = of("users", "user"), of("jobs", "job")
     if not did:

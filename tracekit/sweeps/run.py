@@ -73,7 +73,7 @@ def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
     stated: dict[tuple[str, str | None], dict[str, Any]] = {}
     for trace in dict.fromkeys(run.trace for run in runs):
         own = [run for run in runs if run.trace == trace]
-        opened, file = Trace.of(trace).ingested, Path(str(own[0].twin))
+        opened, file = Trace.of(trace).ingested.divided, Path(str(own[0].twin))
         twin = read_twin(file, opened)
         names = clusters_of_twin(opened, twin, file)
         for cluster in dict.fromkeys(run.cluster_name for run in own):
@@ -139,7 +139,9 @@ class RunMaker:
         if key not in self._replays:
             found = self._recalled_of(run)
             self._replays = {
-                key: TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace).ingested, Progress())
+                key: TwinReplays(
+                    replace(found, bench=_part_of(found, run)), Trace.of(run.trace).ingested.divided, Progress()
+                )
             }
         replays = self._replays[key]
         found, rules = replays.found, replays.rules
@@ -152,7 +154,7 @@ class RunMaker:
         key = (run.trace, run.cluster_name, run.twin, str(run.seed))
         if key not in self._recalled:
             self._replays, self._recalled = {}, {}  # free the old one before the new one is made
-            trace = Trace.of(run.trace).ingested
+            trace = Trace.of(run.trace).ingested.divided
             twin = read_twin(Path(str(run.twin)), trace)
             (self._recalled[key],) = recall(trace, twin, clusters=[str(run.cluster_name)], seed=run.seed).clusters
         return self._recalled[key]

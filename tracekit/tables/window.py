@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import UsageError, nearest
 from tracekit.tables.partitions import JOB_TABLES
 from tracekit.tenant import DIMENSIONS
-from tracekit.text import shorten
+from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,16 +44,17 @@ class Window:
 
     | table | rows |
     |---|---|
-    | jobs | submitted in [start, end), to the cluster, with the values of `where` |
+    | jobs | submitted in [start, end), to the cluster and the partitions, with the values of `where` |
     | attempts, placements, job_usage, failures, doubtful_times | of these jobs, at any time |
-    | gpu_utilization, host_utilization | with a time in [start, end), of machines in the cluster |
-    | node_events | overlapping [start, end), in full, of machines in the cluster |
-    | nodes, capacity | of the cluster |
+    | gpu_utilization, host_utilization | with a time in [start, end), of machines in the cluster, or of `machines` |
+    | node_events | overlapping [start, end), in full, of machines in the cluster, or of `machines` |
+    | nodes | of the cluster, or `machines` |
+    | capacity | of the cluster; none with `machines`, because a total or a quota covers the whole cluster |
     | rejects | all |
 
     A job with an unknown submission is in no time window, rows without a known cluster belong to no cluster, and a job
     with an unknown user belongs to no user. Selecting some of a cluster's jobs does not make the cluster smaller:
-    machines and their samples, events and quotas stay.
+    machines and their samples, events and quotas stay. Only a partition has machines of its own.
     """
 
     start: datetime | None = None
@@ -64,6 +65,10 @@ class Window:
     """Cluster; None means all clusters."""
     where: tuple[tuple[str, str], ...] = ()
     """Columns of jobs (`WHERE`) and their required values, see `chosen_jobs`."""
+    partitions: tuple[str, ...] = ()
+    """Values of jobs.partition of which a job has one; empty means any. They belong to one pool (`Pool`)."""
+    machines: tuple[str, ...] | None = None
+    """Names of the machines; None means all machines of the cluster."""
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
@@ -80,10 +85,14 @@ class Window:
         parts = [f"from {self.start} UTC on"] if self.start is not None else []
         parts += [f"before {self.end} UTC"] if self.end is not None else []
         parts += [f"in the cluster {shorten(self.cluster)}"] if self.cluster is not None else []
+        if self.partitions:
+            several = "s" if len(self.partitions) > 1 else ""
+            parts.append(f"in the partition{several} {', '.join(shorten(name) for name in self.partitions)}")
         submitted = f" submitted {', '.join(parts)}" if parts else ""
         having = " and ".join(f"{column.replace('_', ' ')} {shorten(value)}" for column, value in self.where)
         joined = f"{' and' if submitted else ''} with {having}" if having else ""
-        return f"only jobs{submitted}{joined}, with all rows that belong to them"
+        own = "" if self.machines is None else f"; capacity: the partition's own {counted(len(self.machines), 'nodes')}"
+        return f"only jobs{submitted}{joined}, with all rows that belong to them{own}"
 
     def meets(self, partition: Partition) -> bool:
         """Return whether the window may select rows of a partition."""
@@ -98,7 +107,7 @@ class Window:
 
     def holds(self, partition: Partition) -> bool:
         """Return whether the window selects all rows of a partition."""
-        if self.where or not self.meets(partition):
+        if self.where or self.partitions or self.machines is not None or not self.meets(partition):
             return False
         if partition.date is None:
             return True
@@ -112,18 +121,29 @@ class Window:
         the Trace has a table.
         """
         times, cluster = self._times(_TIMES.get(table, "")), self.cluster
-        of_cluster = [] if cluster is None else [f'"cluster" = {_literal(cluster)}']
+        of_cluster = [] if cluster is None else [f'"cluster" = {literal(cluster)}']
         if table == "jobs":
             having = [
-                f"({SIZES[value]})" if column == SIZE else f'"{column}" = {_literal(value)}'
+                f"({SIZES[value]})" if column == SIZE else f'"{column}" = {literal(value)}'
                 for column, value in self.where
             ]
+            if self.partitions:
+                having.append(f'"partition" IN ({", ".join(map(literal, self.partitions))})')
             return " AND ".join(times + of_cluster + having)
         if table in JOB_TABLES:
             return _among("job_id", "jobs", has) if self else ""
         if table in _TIMES:
-            return " AND ".join(times + ([] if cluster is None else [_among("node_id", "nodes", has)]))
+            return " AND ".join(times + ([_among("node_id", "nodes", has)] if self._some_machines else []))
+        if table == "nodes" and self.machines is not None:
+            return f"node_id IN ({', '.join(map(literal, self.machines))})" if self.machines else "false"
+        if table == "capacity" and self.machines is not None:
+            return "false"
         return " AND ".join(of_cluster) if table in ("nodes", "capacity") else ""
+
+    @property
+    def _some_machines(self) -> bool:
+        """Whether only some of the machines are selected."""
+        return self.cluster is not None or self.machines is not None
 
     def take(self, table: str, rows: pl.LazyFrame, scan: Callable[[str], pl.LazyFrame | None]) -> pl.LazyFrame:
         """Return the selected rows of a table.
@@ -140,7 +160,7 @@ class Window:
         if table in _TIMES:
             for part in self._times(_TIMES[table]):
                 rows = rows.filter(pl.sql_expr(part))
-            return rows if self.cluster is None else _semi(rows, "node_id", scan("nodes"))
+            return _semi(rows, "node_id", scan("nodes")) if self._some_machines else rows
         return rows
 
     def _times(self, kind: str) -> list[str]:
@@ -194,7 +214,8 @@ def _bounds(day: date) -> tuple[datetime, datetime]:
     return first, datetime.max if day == date.max else first + timedelta(days=1)
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -152,7 +152,7 @@ def expected_wait(
     QueryError
         The log does not record when jobs were submitted and started.
     """
-    opened = Trace.of(trace)
+    opened = Trace.of(trace).divided
     if not 0 < level < 1:
         raise UsageError(
             f"{level:g} is not a share of the jobs", where="level", hint="give a number between 0 and 1, such as 0.8"

@@ -12,12 +12,14 @@ from tracekit.guidelines.interface import (
     Finding,
     Guideline,
     LackingError,
+    NodeChange,
     Number,
     RuleChange,
     Trial,
     day_of,
 )
 from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -335,4 +337,82 @@ CAP_WIDE_GANGS = Guideline(
 )
 
 
-MEMBERS = (BACKFILL, ORDER_BY_SERVICE, LEND_QUOTA, SPREAD_SUBMISSIONS, CAP_WIDE_GANGS)
+# Give more nodes to a partition where most of the waiting is.
+
+_WAITED = f"""
+SELECT cluster, {day_of("submit_time")} AS day, sum(queue_s) AS wait_s, count(queue_s) AS jobs
+FROM jobs
+WHERE gpu_count > 0 AND queue_s IS NOT NULL AND submit_time IS NOT NULL
+GROUP BY ALL ORDER BY ALL
+"""
+_LOAD = """
+SELECT cluster, sum(used) AS used, sum(owned) AS owned, count(*) AS intervals
+FROM (
+    SELECT cluster, time, sum(running_gpus) AS used, max(cluster_gpus) AS owned
+    FROM gpu_timeline WHERE submitting GROUP BY cluster, time)
+WHERE owned IS NOT NULL GROUP BY cluster
+"""
+_OVERLOADED = 0.5
+"""A partition with this share of all waiting hours is overloaded [1]; our choice."""
+
+
+def _find_overloaded_partition(evidence: Evidence) -> Finding:
+    trace = evidence.trace
+    if not trace.by_pool:
+        raise LackingError("No partition of this log has nodes that no other partition uses.")
+    waited = evidence.sql(_WAITED)
+    totals = waited.group_by("cluster").agg(pl.col("wait_s", "jobs").sum()).sort("wait_s", "cluster", descending=True)
+    if totals.is_empty() or not totals["wait_s"][0]:
+        raise LackingError("No job with GPUs has a recorded wait.")
+    worst, wait_s, jobs = totals.row(0)
+    own = pl.col("cluster").eq_missing(worst)
+    load = evidence.sql(_LOAD)
+    here, others = load.filter(own), load.filter(~own)
+    sums = waited.select("day", "wait_s", own=pl.when(own).then("wait_s").otherwise(0.0))
+    share_here, share_others = (Number(*_used(rows)) for rows in (here, others))
+    name = "The jobs in no known partition have" if worst is None else f"Partition {shorten(worst, 30)} has"
+    return Finding(
+        {
+            "wait_share": over_days(sums, ratio("own", "wait_s"), n=int(totals["jobs"].sum())),
+            "wait_s": Number(wait_s / jobs, jobs),
+            "allocated_share": share_here,
+            "others_share": share_others,
+        },
+        notes=("Partitions that share nodes count as one; a node without jobs counts if the list of machines has it.",),
+        rows=tuple(
+            totals.join(load, on="cluster", how="left", nulls_equal=True)
+            .select(
+                partition="cluster",
+                jobs="jobs",
+                mean_wait_s=pl.col("wait_s") / pl.col("jobs"),
+                waiting_hours=pl.col("wait_s") / 3600,
+                gpus=pl.col("owned") / pl.col("intervals"),
+                allocated_share=pl.col("used") / pl.col("owned"),
+            )
+            .iter_rows(named=True)
+        ),
+        rows_title="Waits and use of each partition, most waiting hours first",
+        text=f"{name} {{wait_share}} of all waiting hours: {{wait_s}} on average. {{allocated_share}} of its GPUs are "
+        "allocated, and {others_share} of those of all other partitions.",
+    )
+
+
+def _used(load: pl.DataFrame) -> tuple[float | None, int]:
+    """Return the share of GPU time that is allocated, and the number of intervals."""
+    owned = float(load["owned"].sum())
+    return (float(load["used"].sum()) / owned if owned else None), int(load["intervals"].sum())
+
+
+OVERLOADED_PARTITION = Guideline(
+    **declared("overloaded-partition"),
+    find=_find_overloaded_partition,
+    tables=("jobs", "attempts"),
+    needs=("queueing", "gpu_count"),
+    trial=Trial(
+        tuple(NodeChange(share, _OVERLOADED) for share in (0.25, 0.5, 0.1)),
+        headline="queue",
+    ),
+)
+
+
+MEMBERS = (BACKFILL, ORDER_BY_SERVICE, LEND_QUOTA, SPREAD_SUBMISSIONS, CAP_WIDE_GANGS, OVERLOADED_PARTITION)

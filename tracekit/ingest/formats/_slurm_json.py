@@ -32,7 +32,7 @@ _COLUMNS = (
     "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
     "TimelimitRaw", "AllocTRES", "ReqTRES", "NNodes", "NodeList", "NTasks", "Account", "Partition", "QOS", "User",
     "JobName", "Priority", "Reason", "Flags", "SubmitLine", "AdminComment", "TotalCPU", "MaxRSS", "TRESUsageInAve",
-    "TRESUsageInTot",
+    "TRESUsageInTot", "Constraints",
 )  # fmt: skip
 """Columns of the text format that are filled from a JSON object."""
 
@@ -114,6 +114,7 @@ def job_rows(job: dict[str, Any]) -> list[Row]:
         "JobName": _text(job.get("name")),
         "Priority": _whole(job.get("priority")),
         "Reason": _text(at(job, "state", "reason")),
+        "Constraints": _text(job.get("constraints")),
         "Flags": ",".join(_FLAGS.get(flag, flag) for flag in _words(job.get("flags"))),
         "SubmitLine": _text(job.get("submit_line")),
         "AdminComment": _text(at(job, "comment", "administrator")),

@@ -286,6 +286,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         .then(pl.lit("backfill"))
         .when(flags.str.contains("SchedMain", literal=True) | flags.str.contains("SchedSubmit", literal=True))
         .then(pl.lit("main")),
+        constraint="Constraints",
         suspended_s="Suspended",
         gpu_count="gpus",
         per_node_gpus="per_node_gpus",

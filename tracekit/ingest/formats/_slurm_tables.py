@@ -83,7 +83,8 @@ _RUN = """
 CREATE VIEW run AS
 SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
        submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
-       node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
+       node_count, instance_count, priority, time_limit_s, reason, started_by, "constraint",
+       suspended_s, resized
 FROM part WHERE component IS NULL"""
 
 # A heterogeneous job is the sum of its components. Values that cannot be added come from the first component, and a sum
@@ -92,6 +93,7 @@ _OF_FIRST = ", ".join(
     f'arg_min_null("{name}", component) AS "{name}"'
     for name in (
         "vc", "account", "partition", "qos", "user", "name", "array", "status", "word", "priority", "time_limit_s",
+        "constraint",
     )
 )  # fmt: skip
 _OF_ALL = ", ".join(
@@ -347,7 +349,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
             {seconds_between("origin", '"start"')} AS queue_s, {seconds_between('"start"', known_end)} AS run_s,
             gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
             time_limit_s, account, "partition", qos, eligible AS eligible_time, reason AS wait_reason, started_by,
-            suspended_s
+            suspended_s, "constraint"
         FROM job ORDER BY submit_local, job_id""",
     )
 

@@ -54,7 +54,9 @@ _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.
        coalesce(l.gpu_model, k.gpu_model) AS gpu_model,
        coalesce(l.gpu_memory_gib, k.gpu_memory_gib) AS gpu_memory_gib,
        coalesce(l.cpu_count, k.cpu_count) AS cpu_count, coalesce(l.memory_gib, k.memory_gib) AS memory_gib,
-       coalesce(l.rack, k.rack) AS rack, CASE WHEN l.gpu_count IS NULL THEN k.source ELSE l.source END AS source
+       coalesce(l.rack, k.rack) AS rack, coalesce(l.partitions, k.partitions) AS partitions,
+       coalesce(l.features, k.features) AS features,
+       CASE WHEN l.gpu_count IS NULL THEN k.source ELSE l.source END AS source
 FROM known k FULL JOIN listed l USING (node_id) LEFT JOIN most_held h USING (node_id)
 ORDER BY k.row NULLS LAST, node_id"""
 
@@ -99,6 +101,46 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     sources = " and ".join(sorted(listed["source"].unique().to_list()))
     more = f", {others} more named only by {'jobs' if from_jobs else 'the log'}" if others else ""
     sink.note(f"{counted(listed.height, 'machines')} listed by {sources}{more}")
+
+
+# A run that has as many GPUs as its nodes together has all of them, so its GPUs on each node are known.
+_WHOLE = """CREATE TABLE whole AS
+SELECT p.row, l.gpu_count
+FROM placed p
+JOIN listed l USING (node_id)
+JOIN ran a USING (job_id, attempt)
+JOIN (
+    SELECT job_id, attempt, count(*) AS parts, sum(l.gpu_count) AS gpus
+    FROM placed p LEFT JOIN listed l USING (node_id)
+    GROUP BY job_id, attempt
+    HAVING count(p.gpu_count) = 0 AND count(DISTINCT node_id) = count(*) AND count(l.gpu_count) = count(*)) w
+USING (job_id, attempt)
+WHERE w.parts > 1 AND w.gpus = a.gpu_count"""
+
+
+def fill_whole_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink) -> None:
+    """Set the unknown GPUs of placements on nodes that a run had as a whole, by the list of machines.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        An empty database.
+    listed : DataFrame
+        One row per node_id, with its GPUs.
+    """
+    con.register("listed", listed)
+    con.execute(f"CREATE VIEW placed AS SELECT *, file_row_number AS row FROM {sink.rows('placements')}")
+    con.execute(f"CREATE VIEW ran AS SELECT * FROM {sink.rows('attempts')}")
+    con.execute(_WHOLE)
+    (filled,) = con.execute("SELECT count(*) FROM whole").fetchall()[0]
+    if filled:
+        sink.note(f"the list of machines shows the GPUs of {filled:,} parts of runs that had all GPUs of their nodes")
+        sink.rewrite(
+            "placements",
+            con,
+            """SELECT p.* REPLACE (coalesce(p.gpu_count, w.gpu_count) AS gpu_count)
+            FROM placed p LEFT JOIN whole w USING (row) ORDER BY row""",
+        )
 
 
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
@@ -314,10 +356,14 @@ def complete_machines(
                 sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
         # Samples may show more GPUs on a machine than an even split does.
+        machines = _one_list(listed, sink)
         if listed.height or (from_jobs and held is not None and known):
-            write_nodes(con, _one_list(listed, sink), sink, from_jobs=from_jobs)
+            write_nodes(con, machines, sink, from_jobs=from_jobs)
         if happened.height:
             write_events(happened, sink)
+    if listed.height and sink.has("placements", "attempts"):
+        with sink.connect() as con:
+            fill_whole_nodes(con, machines, sink)
 
 
 def _read(
@@ -356,8 +402,20 @@ def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
         listed.sort("rank", maintain_order=True)
         .group_by("node_id", maintain_order=True)
         .agg(
-            *(pl.col(name).drop_nulls().last() for name in MACHINE if name != "host"),
+            *(pl.col(name).drop_nulls().last() for name in MACHINE if name not in {"host", "partitions"}),
+            _of_last_list("partitions"),
             source=pl.coalesce(source, pl.col("kind").replace(_SOURCES).last()),
         )
         .sort("node_id")
+    )
+
+
+def _of_last_list(name: str) -> pl.Expr:
+    """Return the words of a list column in the last file that has them; a file may have several rows per machine."""
+    known = pl.col(name).is_not_null()
+    words = pl.col(name).filter(known & (pl.col("rank") == pl.col("rank").filter(known).max()))
+    return (
+        pl.when(known.any())
+        .then(words.list.explode(keep_nulls=False).drop_nulls().unique().sort().implode())
+        .alias(name)
     )

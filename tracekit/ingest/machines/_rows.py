@@ -38,6 +38,8 @@ MACHINE = {
     "cpu_count": pl.Int64(),
     "memory_gib": pl.Float64(),
     "rack": pl.String(),
+    "partitions": pl.List(pl.String()),
+    "features": pl.List(pl.String()),
 }
 """Columns of a listed machine; `host` is its name as the source spells it. Unknown values are NULL."""
 
@@ -144,7 +146,7 @@ class RecordReader(Companion):
     kinds: ClassVar[tuple[str, ...]] = ("machine", "event")
     """The kinds of rows that the file gives."""
     repeats: ClassVar[bool] = False
-    """Whether a machine may have several records, such as one per partition; the last record in a block is used."""
+    """Whether a machine may have several records, one per partition; we use the last, with the partitions of all."""
 
     @abstractmethod
     def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
@@ -162,6 +164,13 @@ class RecordReader(Companion):
         ValueError
             The record cannot be used.
         """
+
+    def _add(self, found: dict[object, tuple[str, Row]], kind: str, row: Row) -> None:
+        """Add a row; it replaces an earlier row of the same machine, but keeps the partitions of that row."""
+        key = (kind, row["cluster"], row["host"]) if self.repeats else len(found)
+        if kind == "machine" and key in found and row["partitions"] is not None:
+            row["partitions"] = sorted({*row["partitions"], *(found[key][1]["partitions"] or ())})
+        found[key] = kind, row
 
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames, each with its kind: 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
@@ -182,7 +191,7 @@ class RecordReader(Companion):
                 cells.lost = LostValues()
                 try:
                     for kind, row in self.rows(record.checked(), cells):
-                        found[(kind, row["cluster"], row["host"]) if self.repeats else len(found)] = kind, row
+                        self._add(found, kind, row)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue

@@ -113,6 +113,16 @@ def _gpus_of(host: str, cells: Cells, listed: str | None, configured: str | None
     return round(gpus), None if model is None or "|" in model else model
 
 
+def words_in(text: str | None) -> list[str] | None:
+    """Return the words of a list with commas, sorted; None without a text. Slurm prints (null) for an empty list.
+
+    Sinfo marks the default partition with a star.
+    """
+    if text is None:
+        return None
+    return sorted({word.strip().removesuffix("*") for word in (said(text) or "").split(",")} - {""})
+
+
 def listed(
     node_lists: Iterable[str],
     gpus: tuple[int | None, str | None],
@@ -120,8 +130,12 @@ def listed(
     memory_mib: int | None,
     event: Row | None,
     cluster: Any = None,
+    partitions: list[str] | None = None,
+    features: list[str] | None = None,
 ) -> Iterator[tuple[str, Row]]:
     """Yield each machine of some node lists, and the event that takes it out of service; `gpus` comes from `gpus_of`.
+
+    `partitions` and `features` are None if the record does not contain them.
 
     Raises
     ------
@@ -134,6 +148,8 @@ def listed(
         "gpu_model": gpus[1],
         "cpu_count": cpus,
         "memory_gib": None if memory_mib is None else memory_mib / 1024,
+        "partitions": partitions,
+        "features": features,
     }
     for nodes in node_lists:
         for host in expand_nodes(nodes):

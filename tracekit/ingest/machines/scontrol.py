@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracekit.gpu_parts import has_profile, part_of_gpu
 from tracekit.ingest.formats._slurm_cells import duration_s
 from tracekit.ingest.machines._rows import RecordReader
-from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, listed
+from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, listed, words_in
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.records import Record, line_blocks
 
@@ -116,7 +116,7 @@ class ScontrolNodes(RecordReader):
     def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the machines of a record, and the events that keep them out of service."""
         text = value.text
-        names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
+        names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES", "Partitions", "ActiveFeatures")
         fields = {name: field_of(text, name) for name in names}
         lacking = [name for name in names[:4] if not fields[name]]
         if lacking:
@@ -131,7 +131,9 @@ class ScontrolNodes(RecordReader):
             event = {"state": unfit, "source": "scontrol", "reason": None, "start": (None, None)}
             if (reason := _REASON.search(text)) is not None:
                 event |= {"reason": reason[1], "start": cells.optional(reason[2], "Reason")}
-        yield from listed([node], gpus, cpus, memory, event)
+        # A node of no partition has no such field.
+        partitions, features = words_in(fields["Partitions"] or ""), words_in(fields["ActiveFeatures"])
+        yield from listed([node], gpus, cpus, memory, event, partitions=partitions, features=features)
 
 
 def _whole(text: str) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import SourceError
 from tracekit.ingest.json_array import array_items, array_of
 from tracekit.ingest.machines._rows import RecordReader, part, said
-from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, is_node_state, listed
+from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, is_node_state, listed, words_in
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.records import Joined, Record, line_blocks
 
@@ -147,7 +147,9 @@ class SinfoTable(RecordReader):
         if (unfit := fitness(state)) is not None:
             since = cells.optional(value.get("timestamp"), "timestamp")
             event = {"state": unfit, "reason": value.get("reason"), "source": "sinfo", "start": since}
-        yield from listed([value["nodelist"]], gpus, cpus, memory, event, value.get("cluster"))
+        partitions = words_in(value.get("partition"))
+        features = words_in(value.get("active_features", value.get("avail_features")))
+        yield from listed([value["nodelist"]], gpus, cpus, memory, event, value.get("cluster"), partitions, features)
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
@@ -283,7 +285,9 @@ class SlurmJson(RecordReader):
             start = datetime(1970, 1, 1) + timedelta(seconds=since) if since else None
             event = {"state": unfit, "reason": reason, "source": "sinfo", "start": (None, start)}
         cluster = _text(value.get("cluster") or value.get("cluster_name"))
-        yield from listed(names, gpus, cpus, memory, event, cluster)
+        partitions = _listed_words(part(value, "partition", "name") if group else value.get("partitions"))
+        features = _listed_words(part(value, "features", "active") if group else value.get("active_features"))
+        yield from listed(names, gpus, cpus, memory, event, cluster, partitions, features)
 
 
 def _text(value: Any) -> str | None:
@@ -306,6 +310,13 @@ def _same(value: Any, name: str, cells: Cells) -> int | None:
     """Return the value of all nodes of a group; None if the nodes differ."""
     least, most = (_wrapped(part(value, end), name, cells) for end in ("minimum", "maximum"))
     return least if least == most else None
+
+
+def _listed_words(value: Any) -> list[str] | None:
+    """Return the words of a list or of a text with commas, sorted; None if the value is missing."""
+    if value is None:
+        return None
+    return words_in(",".join(_words(value)))
 
 
 def _words(value: Any) -> list[str]:
