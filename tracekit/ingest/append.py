@@ -39,10 +39,10 @@ class Earlier:
     trace: Trace
     """The Trace itself."""
     stamp: bytes
-    """Content of its manifest.json; a difference shows that another run has changed the Trace in the meantime."""
+    """Content of its manifest.json. If this content differs later, another run has changed the Trace."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
-        """Reject a format or an option that would give the same columns another meaning.
+        """Reject a format or an option that would change the meaning of the columns.
 
         Raises
         ------
@@ -72,32 +72,32 @@ class Earlier:
                 )
 
     def require_same_times(self, frame: TimeFrame, source: Path) -> None:
-        """Reject times whose origin differs from that of the Trace.
+        """Reject times whose origin differs from the Trace's origin.
 
         Raises
         ------
         SourceError
-            The times are relative to an unknown start, or their kind or time zone differs from that of the Trace.
+            The times are relative to an unknown start, or their kind or time zone differs from the Trace's.
         """
         found = self.trace.manifest
         hint = "ingest the source into another Trace"
         if frame.base == "relative":
             raise SourceError(
-                "cannot be appended: its times count from the start of each export, so times of two exports "
+                "cannot be appended: its times count from the start of each export, so the times in two exports "
                 "cannot be compared",
                 where=source,
                 hint=hint,
             )
         if (found.time_base, found.timezone) != (frame.base, frame.timezone):
             raise SourceError(
-                f"its times are {frame.base} and read in {frame.timezone}, those of {self.trace.path} "
+                f"its times are {frame.base} and read in {frame.timezone}, but those of {self.trace.path} are "
                 f"{found.time_base} and read in {found.timezone}",
                 where=source,
                 hint=hint,
             )
 
     def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
-        """Return the reason why the files add nothing to the Trace; '' if they may add something."""
+        """Return the reason why the files add nothing to the Trace, or '' if they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
             return f"{self.trace.path} already contains every file of the source"
@@ -119,12 +119,12 @@ class Earlier:
         """Merge the staged tables and the manifest of the new export with the tables and manifest of the Trace.
 
         The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
-        With `narrow`, partitions of the Trace that do not change are reused as they are.
+        With `narrow`, unchanged partitions of the Trace are reused.
 
         Raises
         ------
         SourceError
-            The same id names a job or a machine of different clusters in the Trace and in the export.
+            The same id names jobs or machines of different clusters in the Trace and in the export.
         TraceError
             A table of the Trace is damaged.
         """
@@ -188,7 +188,7 @@ class Earlier:
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Record what was added, and add up the checks of both exports."""
+        """Record the number of added rows, and add up the checks of both exports."""
         alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
@@ -197,8 +197,9 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export shows an earlier state; the Trace keeps its own record"),
-            ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
+             "jobs whose record in an appended export shows an earlier state than the Trace; the Trace keeps its "
+             "own record"),
+            ("reopened_jobs", reopened, "reopened", "jobs that had ended but run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
             sink.check(name, count, seen, meaning, examples)
@@ -233,12 +234,12 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return the names and checksums of the files already read; a numbered name is also listed without its number."""
+    """Return the names and checksums of the files already read. A numbered name is also listed without its number."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
 def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
-    """Return the manifest name of each new file; files that were already read are left out.
+    """Return the manifest name of each new file. Files that were already read are left out.
 
     A different file with the same name gets a number, so its records and rejects stay separate.
     """
@@ -274,7 +275,7 @@ def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
 
 
 def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the notes of all exports; if notes differ only in their numbers, only the newest is kept."""
+    """Merge the notes of all exports. If notes differ only in their numbers, only the newest is kept."""
     notes = {re.sub(r"\d+", "0", note): note for note in before}
     notes |= {re.sub(r"\d+", "0", note): note for note in now}
     return list(notes.values())
