@@ -197,8 +197,7 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export shows an earlier state than the Trace; the Trace keeps its "
-             "own record"),
+             "jobs that have an earlier state in an appended export than in the Trace; the Trace keeps its record"),
             ("reopened_jobs", reopened, "reopened", "jobs that had ended but run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]

@@ -580,6 +580,7 @@ _MEANINGS = {
     "typed_gpus_disagree": "rows whose typed GPU entries do not add up to gres/gpu; the gres/gpu value is used",
     "shared_gpus_unknown": "rows with parts of GPUs of unknown size (gres/shard, gres/mps); the option shards_per_gpu "
     "sets the size of a shard",
-    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; these devices count as GPUs",
+    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; these "
+    "devices count as GPUs",
     "resized_runs": "rows that continue a resized job; they show its first start, but we count them from the resize",
 }

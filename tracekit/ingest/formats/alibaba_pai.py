@@ -265,7 +265,7 @@ class AlibabaPaiFormat(Format):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Copy the machines and their use, then join the other tables into jobs, attempts, placements and usage."""
+        """Copy the machines and their use, and join the other tables into jobs, attempts, placements and usage."""
         tables = PaiTables(found, sink)
         machines = write_machines(tables, sink)
         if tables.has("pai_machine_metric"):
@@ -277,9 +277,9 @@ class AlibabaPaiFormat(Format):
                 _read_for_the_account(tables, sink)
             if tables.has("pai_sensor_table"):
                 write_usage(con, tables, sink)
-        sink.note("PAI gives memory in GB; we read it as GiB, as the sizes of the machines (512, 768) suggest")
+        sink.note("PAI gives memory in GB; we read it as GiB, because the machines' sizes (512, 768) suggest it")
         return TimeFrame(
-            "shifted", TIMEZONE, note="all times are shifted by a constant: only hours and weekdays are real"
+            "shifted", TIMEZONE, note="all times are shifted by a constant, so only hours and weekdays are real"
         )
 
 
