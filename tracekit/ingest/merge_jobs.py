@@ -37,7 +37,7 @@ _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt)
 
 
 def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
-    """Create the tables member, run and snapshot: jobs whose `base` (an SQL expression over jobs) is on both sides."""
+    """Create the tables member, run and snapshot for jobs whose `base`, an SQL expression, is on both sides."""
     con.execute(
         f"""CREATE TABLE again AS
         SELECT base FROM (SELECT DISTINCT {base} AS base FROM new_jobs)
@@ -275,9 +275,9 @@ WHERE o.status = 'pending' AND o.start_time IS NULL AND (
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> None:
-    """Combine the runs of jobs in both exports; the module lists the tables that this creates.
+    """Combine the runs of jobs in both exports. The module docstring lists the tables that this creates.
 
-    `queue_from` is the time from which a wait is counted: 'submit' or 'eligible'.
+    `queue_from` is the time from which a wait is counted, 'submit' or 'eligible'.
     """
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     jobs = _JOBS.format(origin=_ORIGIN[queue_from], later=_LATER)
@@ -293,8 +293,8 @@ _OWN = ("job_id", "status", "source_status", "start_time", "end_time", "queue_s"
 def merge_records(con: duckdb.DuckDBPyConnection) -> None:
     """Combine the jobs in both exports like `merge_runs`, for formats whose later records may be incomplete.
 
-    Torque's record D contains only the job's name: values of a job that are missing in the newer export are filled in
-    from the Trace.
+    Torque's D record contains only the job's name, so values of a job that are missing in the newer export are filled
+    in from the Trace.
     """
     filled = ", ".join(
         f'coalesce(n."{c.name}", o."{c.name}") AS "{c.name}"'

@@ -114,7 +114,7 @@ class ScontrolNodes(RecordReader):
         return scontrol_records(opened.stream, b"NodeName=")
 
     def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the machines of a record, and the events that keep them out of service."""
+        """Yield a record's machines, and the events that keep them out of service."""
         text = value.text
         names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
         fields = {name: field_of(text, name) for name in names}

@@ -259,7 +259,7 @@ class SlurmJson(RecordReader):
         return array_items(opened, _KEYS)
 
     def rows(self, value: dict[str, Any], cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the machines of a record, and the events that keep them out of service."""
+        """Yield a record's machines, and the events that keep them out of service."""
         group = "name" not in value
         names = _words(part(value, "nodes", "nodes") if group else value.get("name"))
         state = part(value, "node", "state") if group else value.get("state")

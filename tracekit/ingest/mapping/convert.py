@@ -174,7 +174,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
 
 
 def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
-    """Return the meaning of texts in a lookup table, and a mask of the texts that the table lacks."""
+    """Look up strings in a lookup table, and return their meanings and a mask of the strings not found."""
     meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
     return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
 

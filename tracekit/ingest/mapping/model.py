@@ -324,7 +324,7 @@ def _table(spot: Spot, keys: Table, lookups: Collection[str], *, relative: bool)
         if c.kind != "array" and (table != "jobs" or c.name not in _DERIVED)
     }
     if table == "jobs" and "status" in given:
-        raise columns.error("is not mapped here", "status", "write [jobs.status] with column and lists of words")
+        raise columns.error("cannot be mapped here", "status", "write [jobs.status] with column and lists of words")
     columns.only(given, known)
     for name in _REQUIRED[str(table)]:
         if name not in given:

@@ -53,7 +53,7 @@ class Entry:
     """Further words for an unknown value."""
     regex: Text | None = None
     separator: str | None = None
-    """Separator between the texts of several columns."""
+    """Separator between the strings of several columns."""
     unit: Text | None = None
     words: dict[str, Text | tuple[str, ...]] | None = None
     """The source's words for each of the Trace's words."""
@@ -162,7 +162,7 @@ class ColumnRule:
 
     @property
     def separator(self) -> str:
-        """Separator between the texts of several columns."""
+        """Separator between the strings of several columns."""
         if self.entry.separator is not None:
             return self.entry.separator
         return " " if self.target.kind == "datetime" else "."
