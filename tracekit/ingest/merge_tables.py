@@ -126,7 +126,7 @@ def _attach_side(
             con.execute(view)
         except duckdb.Error as error:
             raise TraceError(
-                f"the {table} table cannot be read: {str(error).splitlines()[0]}",
+                f"the table {table} cannot be read: {str(error).splitlines()[0]}",
                 where=files[table][0].parent,
                 hint="run 'tracekit validate TRACE' for details",
             ) from error

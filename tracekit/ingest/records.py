@@ -410,7 +410,7 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:
-    """Return the start of the last line with an open quote, because its record may continue; otherwise `cut`."""
+    """Return the start of the last line with an open quote, because its record may continue, or else `cut`."""
     end = cut - 1
     for _ in range(_MAX_QUOTED_LINES):
         start = data.rfind(b"\n", 0, end) + 1

@@ -160,7 +160,7 @@ def ingest_logs(
 
 
 def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
-    """Complete the tables of a log that has been read, machine files first, because telemetry needs the machines."""
+    """Complete the tables of a log that has been read. Read machine files first, because telemetry needs machines."""
     from tracekit.ingest.machines._complete import complete_machines
     from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
 

@@ -203,7 +203,7 @@ class MapAddition:
         for table in filter(sink.has, sorted(tables)):
             if table not in both:
                 raise UsageError(
-                    f"the log in the format {form.name} already fills the {table} table",
+                    f"the log in the format {form.name} already fills the table {table}",
                     where=f"{self._map.file}, key {table}",
                     hint="remove the section",
                 )

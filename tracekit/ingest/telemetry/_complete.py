@@ -306,7 +306,7 @@ class Prometheus:
             return _TooMuchError(what)
         if answer.status in (429, 500, 502, 503, 504):
             return _BusyError(what, answer.retry_after_s)
-        hint = "check that the address is that of Prometheus, without /api/v1"
+        hint = "check that this is the address of Prometheus, without /api/v1"
         if answer.status in (401, 403):
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
         if 300 <= answer.status < 400:

@@ -170,8 +170,10 @@ _BUSY_PCT = 5.0
 
 _MEANINGS = {
     "telemetry_of_unknown_jobs": "GPU samples whose labels name a job that is not in the log; they belong to no job",
-    "telemetry_outside_its_job": "GPU samples whose labels name a job that, according to the log, did not run at that time; they belong to no job",
-    "telemetry_ambiguous": "GPU samples from a machine with several jobs, or with a job on some of its GPUs, if neither labels nor the log show which job used which GPU; they belong to no job",
+    "telemetry_outside_its_job": "GPU samples whose labels name a job that, according to the log, did not run at that "
+    "time; they belong to no job",
+    "telemetry_ambiguous": "GPU samples from a machine with several jobs, or with a job on some of its GPUs, if "
+    "neither the labels nor the log show which job used which GPU; they belong to no job",
     "telemetry_busy_and_free": "GPU samples above 5 % utilization although no job in the log used a GPU of the machine",
 }
 _DIFFERENT = (

@@ -109,7 +109,7 @@ METRICS = {
 """The metrics to read, by name."""
 
 NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
-"""Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions, and whether it is cordoned."""
+"""Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions and whether it is cordoned."""
 
 DIVIDED = Metric("utilization_pct", rank=2)
 """Utilization of a divided GPU (MIG) and of its slices, which the driver does not measure. The engine-active share
