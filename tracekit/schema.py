@@ -186,7 +186,7 @@ class TableSchema:
         raise SchemaError(f"no column '{name}'", where=self.name, hint=nearest(name, self.names))
 
     def columns_of(self, version: str) -> tuple[str, ...]:
-        """Return the names of the table's columns in a schema version (in `READABLE_VERSIONS`), in order."""
+        """Return the names of the table's columns, in order, in one of the schema versions in `READABLE_VERSIONS`."""
         return tuple(c.name for c in self.columns if c.since <= int(version))
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -47,7 +47,7 @@ class Earlier:
         Raises
         ------
         UsageError
-            The Trace was read with another format or option, or the format's ids change from one export to the next.
+            The Trace was read with another format or option, or the format's ids change between exports.
         """
         found, where = self.trace.manifest, self.trace.path
         if form.no_append:
@@ -116,9 +116,9 @@ class Earlier:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
-        """Merge the staged tables and the manifest of the new export with the tables and manifest of the Trace.
+        """Merge the new export's staged tables and manifest with the Trace's tables and manifest.
 
-        The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
+        The format's check counts are added up in `sink`. The caller runs the common checks and measures capabilities.
         With `narrow`, unchanged partitions of the Trace are reused.
 
         Raises
@@ -126,7 +126,7 @@ class Earlier:
         SourceError
             The same id names jobs or machines of different clusters in the Trace and in the export.
         TraceError
-            A table of the Trace is damaged.
+            One of the Trace's tables is damaged.
         """
         sink.progress.stage("merging it into the Trace")
         fresh = sink.writer.scratch / "new"

@@ -79,7 +79,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     Returns
     -------
     frame : polars.DataFrame
-        The same rows and columns, typed; bad cells are NULL.
+        The same rows and columns, with their types. Bad cells are NULL.
     bad : list of BadCell
         One entry per unusable row, in row order. Each names the row's first bad column in schema order.
     lost : list of LostCells
@@ -88,8 +88,8 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    # Almost every number and time converts as it is; blanks and words for unknown are removed only in columns where a
-    # conversion failed.
+    # Almost all numbers and times convert unchanged, so blanks and words for unknown are removed only in columns where
+    # a conversion failed.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
@@ -281,7 +281,7 @@ class LostValues:
         return any(column == found for found, _, _ in self._found)
 
     def count(self, sink: Sink) -> None:
-        """Count the unreadable values by column, once it is known that the record is used."""
+        """Count the unreadable values by column. Call this only if the record is used."""
         for column, text, reason in self._found:
             count_lost(sink, column, reason, [text])
 

@@ -7,9 +7,9 @@ stage. This module corrects:
 - Unmeasured GPU use: if a GPU has no counters, Slurm and monitors write zeros (gres/gpuutil=0 and gres/gpumem=0),
   although the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide. If no job on a GPU model
   shows any use, nothing was measured.
-- Runs whose end the scheduler lost: the log lists them as running, although they have ended. The view `open_attempts`
-  in queries/views/ determines how long such a run counts. This module reads the same view, so it counts exactly the
-  runs that are left out of the load, the digest and the allocated hours.
+- Runs whose end the scheduler lost: the log lists them as running, although they have ended. The `open_attempts` view
+  in queries/views/ determines how long these runs count. This module reads the same view, so it counts exactly the runs
+  that are left out of the load, the digest and the allocated hours.
 
 `tracekit.ingest.time_order` handles contradictory times.
 """
@@ -155,7 +155,7 @@ SELECT n.* REPLACE (
     CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
 FROM {rows} n LEFT JOIN ({shown}) s USING (node_id) ORDER BY n.file_row_number"""
 
-# A machine has at least as many GPUs as a single run used there.
+# A machine has at least as many GPUs as a single run used on it.
 _MOST_OF_A_RUN = """
 SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s FULL JOIN (
     SELECT node_id, ceil(max(gpu_count) - 1e-6)::BIGINT AS gpu_count FROM placements WHERE gpu_count > 0
@@ -164,7 +164,7 @@ SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s
 
 def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return a sorted list of the runs whose end was lost, each as one string with the reason."""
-    # Most logs have no such run, and building the view takes longer than this query.
+    # Most logs have no run of this kind, and building the view takes longer than this query.
     if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
         return []
     _make_views(con)
@@ -314,7 +314,7 @@ _MUCH = 0.01
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Run the common checks for which all tables exist; `con` has the tables as views."""
+    """Run the common checks for which all tables exist. `con` has the tables as views."""
     run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])
 
 
@@ -432,7 +432,7 @@ _MEANING = (
     "exactly 0 % and 0 memory, so these GPUs probably have no counters"
 )
 
-# The GPU model is defined as in the view job_gpu_models; a job that accepts several models has no model.
+# The GPU model is defined as in the job_gpu_models view. A job that accepts several models has no model.
 _ZEROS = """
 CREATE TABLE unmeasured AS
 WITH used AS (

@@ -155,7 +155,7 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
 def split_source(
     source: Path, files: list[SourceFile], settings: IngestSettings
 ) -> tuple[list[SourceFile], dict[str, str], CompanionFiles]:
-    """Return the files of the log, the options of its format, and the files that complete it.
+    """Return the log's files, its format's options, and the files that complete it.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def split_source(
     """
     taken = {file.path for file in files}
     options = dict(settings.options or {})
-    if settings.format_name == "csv":  # the mapping file names the files of the log
+    if settings.format_name == "csv":  # the mapping file names the log's files
         return files, options, CompanionFiles().with_named(settings, taken)
     added = None
     if settings.format_name is not None and "map" in options:

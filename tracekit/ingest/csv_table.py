@@ -226,8 +226,8 @@ def _usable(
 class SeenKeys:
     """Finds records that repeat the key of an earlier record.
 
-    As long as keys only increase, as job numbers do in most logs, it remembers only the last key. After the first key
-    that does not increase, it keeps a set of hashes; after the first repeated hash, a set of the keys themselves.
+    As long as keys only increase, as job numbers do in most logs, it stores only the last key. After the first key that
+    does not increase, it stores a set of hashes. After the first repeated hash, it stores a set of the keys themselves.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -265,7 +265,7 @@ class SeenKeys:
         return rises
 
     def _is_fresh(self, keys: pl.DataFrame) -> bool:
-        """Return whether no hash of the keys was seen before; if so, add the hashes."""
+        """Return whether all the keys' hashes are new. If so, add the hashes."""
         if self._hashes is None:
             self._hashes = {value for kept in self._kept for value in _hashes(kept)}
         hashes = _hashes(keys)

@@ -66,7 +66,7 @@ class RecordingSink(Sink):
     shown : Path
         Folder of the Trace, shown in messages.
     options, memory_limit
-        The same as in the sink that receives the output.
+        As in the sink that receives the output.
     """
 
     def __init__(self, path: Path, shown: Path, options: Mapping[str, str], memory_limit: str | None) -> None:

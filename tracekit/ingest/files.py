@@ -1,7 +1,7 @@
 """Read the raw files of a source (a folder, a file or an archive) as streams, without unpacking them to disk.
 
-The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst get the
-name of the unpacked file, even inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst are named
+after their unpacked content, even inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.manifest import Manifest, Partition, TableInfo
 
 
-# Split sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
+# Split sample tables into partitions. If there are workers, each task writes some of one cluster's partitions.
 #
 # A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
 # returns their names. This process moves the files into place, in order. Files of a lost machine are never moved. Each

@@ -118,7 +118,7 @@ def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[In
     first, last : Instants
         A start and an end.
     seconds : Series
-        The time between start and end [s], in whole seconds, or NULL if unknown. If no pair of instants is that far
+        The time between start and end [s], in whole seconds, or NULL if unknown. If no pair of instants is this far
         apart, all instants are kept.
     """
     if not (first.doubtful.any() or last.doubtful.any()):

@@ -4,12 +4,12 @@ The functions work on a DuckDB connection with the views old_<table>, new_<table
 JOB_TABLES. `row` is a row's position in its file, and `side` is 0 for old and 1 for new. A rule for jobs
 (`replace_jobs`, `merge_runs`, `merge_records` or a format's own rule) creates these tables
 
-    identity        side, job_id, final_id: the jobs that are on both sides, and the job_id that they get
+    identity        side, job_id, final_id: the jobs that are on both sides, and their new job_id
     outcome         final_id, old, new, newer: which sides have it, and whether the newer record is used
                     reopened: whether a job that had ended runs or waits again
     merged_<table>  the rows of these jobs in the common columns, with `seq`, their order within the table
 
-and leaves jobs that are on only one side alone.
+and leaves jobs that are on only one side unchanged.
 
 `sacct` lists only the runs inside its time window, so a daily export has only the newest runs of a requeued job. The
 files of other schedulers contain one day's records. `merge_runs` therefore combines the runs of both exports by the
@@ -117,7 +117,7 @@ def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
 
 
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
-"""Order of the records of one job, latest state first."""
+"""Order of one job's records, with the latest state first."""
 
 # Records with the same submission or the same start are the same job. The later record shows the job's end.
 _LIFE = f"""

@@ -180,7 +180,7 @@ def write_tables(
 
 
 def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping[str, Sequence[Partition]]) -> None:
-    """Recreate the views of the Trace's tables without some of their partitions."""
+    """Recreate the views of the Trace's tables without the partitions in `without`."""
     files = {}
     for table, left_out in without.items():
         paths = {old.path / partition.path for partition in left_out}
@@ -284,7 +284,7 @@ _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n
 LEFT JOIN ({held}) h USING (node_id) LEFT JOIN old_nodes o USING (node_id) ORDER BY n.place"""
 
-# Values from an earlier machine list are kept if the newer export has no such list.
+# Values from an earlier machine list are kept if the newer export has no machine list.
 _STATED_NODES = """SELECT n.* REPLACE (
     CASE WHEN o.node_id IS NULL THEN n.gpu_count ELSE o.gpu_count END AS gpu_count,
     CASE WHEN o.node_id IS NULL THEN n.gpu_model ELSE coalesce(o.gpu_model, n.gpu_model) END AS gpu_model,

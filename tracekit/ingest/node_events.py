@@ -76,7 +76,7 @@ def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dic
 
     A name matches the Trace's machine with the same node_id, or else the machine whose node_id is CLUSTER/NAME, or else
     the machine with the same name up to the first dot. If both clusters are known, they must be the same. A name
-    without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters or only other clusters.
+    without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters, or none but other clusters.
 
     Parameters
     ----------

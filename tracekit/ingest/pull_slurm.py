@@ -52,7 +52,7 @@ LIVE = "slurm:"
 
 _AWAY = "run this on a machine in the cluster, or dump the accounting data there and name the file"
 _PATIENCE_S = 1800.0
-"""Time limit for one call of a program [s]. At a large site, sacct takes minutes for one day."""
+"""Time limit for one program call [s]. At a large site, sacct takes minutes for one day."""
 _MOST_BYTES = 4 << 30
 """Maximum output of one call [bytes], which is about 8 million jobs and steps in one day."""
 _MOST_ERRORS = 16 << 20
@@ -210,7 +210,7 @@ class Pulled:
             progress.note(f"{call} may be incomplete: {words}")
 
     def count_errors(self, sink: Sink) -> None:
-        """Count the calls that printed errors as a check of the Trace."""
+        """Add a check to the Trace that counts the calls that printed errors."""
         if self.calls:
             meaning = (
                 "calls to Slurm's programs that printed errors, or nothing, but ended with exit code 0; their "

@@ -204,7 +204,7 @@ class Sink:
         self.writer.write(table, frame)
 
     def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
-        """Write frames with equal columns to a Parquet file for a later join; return its path, or None without frames.
+        """Write frames with equal columns to a Parquet file for a later join. Return its path, or None for no frames.
 
         The file is temporary, so it is not compressed.
         """

@@ -6,7 +6,8 @@ Four rules apply to the records of every source:
   logs contain these values if a time is unknown.
 - Submission, start and end must be in this order. If a time is before its predecessor, either of the two may be wrong,
   so the time that comes later in this order is rejected.
-- A job cannot become eligible before its submission or after its start, so such a time is impossible.
+- A job cannot become eligible before its submission or after its start, so an eligible time outside this range is
+impossible.
 - A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
   time is stored with these bounds.
 
@@ -220,7 +221,7 @@ class RecordTimes:
         return frame.with_columns(*stated, *changed)
 
     def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
-        """Return `frame` with an eligible time set to NULL if it is before submission or after the start of its job.
+        """Return `frame` with an eligible time set to NULL if it is before the job's submission or after its start.
 
         Parameters
         ----------

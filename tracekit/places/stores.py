@@ -108,7 +108,7 @@ class ObjectName(Protocol):
 
     @property
     def key(self) -> str:
-        """Name of the object within the bucket; '' for the bucket itself."""
+        """Name of the object within the bucket, or '' for the bucket itself."""
 
 
 def look(address: ObjectName) -> FileInfo:
@@ -128,7 +128,7 @@ def look(address: ObjectName) -> FileInfo:
 
 
 def _require_bucket(address: ObjectName) -> None:
-    """Reject a missing bucket; skip the check without list permission."""
+    """Reject a missing bucket, but skip the check if list permission is missing."""
     from pyarrow.fs import FileType
 
     bucket = address.bucket.partition("@")[0]

@@ -51,7 +51,7 @@ def parquet_writer(table: str, path: Path, rows: pa.Schema) -> pq.ParquetWriter:
 
 
 def _encoding(column: Column) -> str | None:
-    """Return the Parquet encoding of a column without a dictionary, or None for the plain encoding.
+    """Return a column's Parquet encoding if it has no dictionary, or None for the plain encoding.
 
     Times differ little from row to row. Durations differ more, and compress best with BYTE_STREAM_SPLIT.
     """

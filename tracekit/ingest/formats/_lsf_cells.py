@@ -148,7 +148,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
     slots : dict
         Number of slots per host.
     request : GpuRequest, optional
-        The GPUs that each host or task got.
+        The GPUs allocated to each host or task.
     indices : dict
         GPU indices by host, if listed.
     """

@@ -302,7 +302,7 @@ def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
     text : str
         The list of NAME=AMOUNT entries, separated by commas.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Raises
     ------
@@ -349,8 +349,8 @@ def _matters(kind: str, factors: Mapping[str, float] | None) -> bool:
 def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
     """Yield each device's kind, type and amount. Typed and untyped entries of a kind are the same devices.
 
-    The untyped amount beyond the typed amounts has the type ''. If the typed amounts exceed the untyped entry, they are
-    scaled down to its amount.
+    The untyped amount in excess of the typed amounts has the type ''. If the typed amounts exceed the untyped entry,
+    they are scaled down to its amount.
     """
     for kind, amounts in found.items():
         typed = {kept: amount for kept, amount in amounts.items() if kept}
@@ -398,7 +398,7 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
         The list of KIND:TYPE:NUMBER entries, separated by commas. TYPE and NUMBER may be missing. Without NUMBER, the
         entry is one device.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Raises
     ------
@@ -444,14 +444,14 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
     text : str
         The command.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Examples
     --------
     >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
     Request(per_node=4.0, in_all=None, devices=None)
     """
-    own = text.partition("--wrap")[0]  # commands run inside the job request only parts of the job's own resources
+    own = text.partition("--wrap")[0]  # commands inside the job request only parts of the job's resources
     per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
     found = whole = None
     if per_node is not None:
@@ -482,7 +482,7 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 # The comment is `JS1:` followed by gzipped JSON in Base64, with CPU time [s] and memory [bytes] per node, and
 # utilization [percent] and memory [bytes] per GPU. `JS1:Short` and `JS1:None` contain no data
 # (github.com/PrincetonUniversity/jobstats, setup/summaries.md of its documentation). Other comments are ignored. Anyone
-# who may edit comments can put any text in one, so the text is decompressed to a few MiB at most, and unreadable
+# who may edit comments can write any text in them, so a comment is decompressed to a few MiB at most, and unreadable
 # summaries are counted.
 
 _MARK = "JS1:"

@@ -6,7 +6,7 @@ The resulting rows have the same columns for every export.
 offset. Both are instants and need no zone. Any other time is the machine's wall-clock time. If a wall-clock time is
 ambiguous, Elapsed decides.
 
-A resized job has two rows. The first row is in the state RESIZING and ends at the resize. The second row was submitted
+A resized job has two rows. The first row is in the RESIZING state and ends at the resize. The second row was submitted
 at the resize but shows the start of the first row. We let the second row start at the resize.
 """
 
@@ -402,7 +402,7 @@ def _lasted() -> pl.Expr:
 
 
 class _Resizes:
-    """Finds rows that continue a resized job, by remembering the rows in the state RESIZING."""
+    """Finds rows that continue a resized job, by remembering the rows in the RESIZING state."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

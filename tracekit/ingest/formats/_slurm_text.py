@@ -99,7 +99,8 @@ def _is_quoted(head: bytes, delimiter: str) -> bool:
     """Return whether a table was saved by a program that quotes cells.
 
     sacct never quotes cells, so a quote is an ordinary character in its output. The header decides if it can.
-    Otherwise, the first line decides that has the right number of columns in only one of the two readings.
+    If it cannot, the decision comes from the first line that has the right number of columns in only one of the two
+    readings.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
@@ -528,7 +529,7 @@ class SacctRecords:
 def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text. Lines that cannot be split into columns are rejected.
 
-    `head` contains the first bytes of the file.
+    `head` contains the file's first bytes.
 
     Raises
     ------

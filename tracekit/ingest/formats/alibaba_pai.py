@@ -67,7 +67,7 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 
 
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
-    """Write host_utilization: one DERIVED sample per worker interval, at its start.
+    """Write host_utilization with one DERIVED sample per worker interval, at its start.
 
     `machines` are the machines in the specification. They are empty if there is no specification.
     """
@@ -138,7 +138,7 @@ _UNLISTED = SqlCheck(
 )
 
 
-# PAI's measured use of jobs: one row per row of the sensor table.
+# PAI's measured use of jobs, with one row per row of the sensor table.
 
 
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:

@@ -2,7 +2,7 @@
 
 Flux stores these in its key-value store under these names (RFC 16). `flux jobs` prints neither events nor GPUs. A file
 contains one object per job, one per line or in an array: {"id": ..., "eventlog": ..., "R": ..., "jobspec": ...}. Each
-value is JSON or the text printed by `flux job info ID KEY`. These commands write such a file:
+value is JSON or the text printed by `flux job info ID KEY`. These commands write a file of this kind:
 
     flux jobs -A -a --count=0 -no '{id.dec}' | while read id; do
       for key in eventlog R jobspec; do flux job info $id $key > $key.txt 2> /dev/null; done

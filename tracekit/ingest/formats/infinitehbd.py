@@ -77,7 +77,7 @@ _GPU_CAUSES = {
 
 
 class _Moment(NamedTuple):
-    """One record, which is the beginning or the end of a fault."""
+    """A record that marks the beginning or the end of a fault."""
 
     day: float
     ends: bool

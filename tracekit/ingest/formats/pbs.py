@@ -245,7 +245,7 @@ def run_nodes(
 
 
 def _at(found: dict[str, Place], node: str) -> Place:
-    """Return a node's entry, and add one if the node is new."""
+    """Return a node's entry, and add an entry if the node is new."""
     if not node or len(found) >= MAX_NODES:
         raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})

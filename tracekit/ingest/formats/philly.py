@@ -1,7 +1,7 @@
 """Microsoft's Philly cluster (2017): job log, machine list, and GPU, CPU and memory utilization.
 
 Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Times in the job log are naive US
-Pacific wall-clock times; telemetry times end in PST or PDT.
+Pacific wall-clock times. Telemetry times end in PST or PDT.
 
 Known faults: the machine list contradicts the log and the telemetry, because machines listed with 2 GPUs run 8-GPU
 jobs, so the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 are ambiguous

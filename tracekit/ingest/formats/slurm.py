@@ -21,7 +21,7 @@ with a delimiter or a line break in a name, comment or command is repaired if th
 Otherwise, the row is rejected. GRES 7696487 is gpu, because Slurm computes a resource's number from the letters of its
 name. AllocGRES is for the whole job, and ReqGRES is per node. A type that names a MIG profile is part of a GPU, such as
 1/7 for gpu:1g.10gb. A GRES of any other kind may be an accelerator, unless it is a known disk, network, licence or
-display. If it may be one, its jobs' GPUs are unknown, it is counted by name, and the gpu_resource option sets how many
+display. If so, its jobs' GPUs are unknown, it is counted by name, and the gpu_resource option sets how many
 GPUs it counts as. If gres/gpu is missing from AccountingStorageTRES, no record lists GPUs, and they are unknown unless
 gpus_from gives a source. TotalCPU becomes a step's cpu_s, or the run's if the dump has no steps for the run. An array's
 waiting tasks are one row in sacct. Each becomes a job (CLUSTER/ARRAY_TASK) with the request of one task. A job that

@@ -62,7 +62,7 @@ def kind_of(name: str, reading: Reading) -> str:
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
-    """Return a function that selects the columns of the rules from a header, and raises an error if one is missing."""
+    """Return a function that selects the rules' columns from a header, and raises an error if a column is missing."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:

@@ -34,7 +34,7 @@ _METRICS = {
     "host_utilization": ("cpu_pct", "memory_used_gib", "memory_total_gib"),
 }
 
-# These columns are derived rather than filled from a column of the log.
+# These columns are derived rather than filled from a log column.
 _DERIVED = ("status", "source_status", "attempt_count")
 _SAMPLED = {
     "time": Column("time", "datetime", "", required=True),
@@ -103,7 +103,7 @@ class Table(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeList:
-    """[jobs.nodes]: the column that names the nodes of a job."""
+    """[jobs.nodes]: the column that names a job's nodes."""
 
     column: Text
     separator: Text = ","

@@ -8,9 +8,9 @@ used the GPU. Only some machines are processed at a time, so memory use is bound
   already ended, because `query_range` repeats values for 5 minutes. The series that began last is used, or the largest
   value if they began at the same time.
 - A sample belongs to the job in its labels if an attempt of that job ran at that time. Without job labels, it belongs
-  to the only attempt that can have used the GPU. This is found by GPU index if the log has indices, and is the attempt
-  that used all GPUs of the machine if it does not.
-- Placements get the GPU indices in labels if their number equals the number of GPUs in the log.
+  to the only attempt that can have used the GPU. If the log has GPU indices, they identify this attempt. If it does
+  not, only an attempt that used all GPUs of the machine is certain.
+- Placements get the GPU indices in labels if the number of indices equals the number of GPUs in the log.
 """
 
 from __future__ import annotations

@@ -182,10 +182,10 @@ class Matched(NamedTuple):
 
 
 class Holders:
-    """The times in which jobs named in labels ran (`held`), and in which one job used a whole machine (`owned`).
+    """The times in which jobs named in labels ran (`held`), and in which a single job used a whole machine (`owned`).
 
     In `held`, the times of one name in one cluster do not overlap. In `owned`, the times of one machine do not overlap.
-    Therefore, each sample is in at most one time of each.
+    Therefore, each sample is in at most one time in `held` and one in `owned`.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:

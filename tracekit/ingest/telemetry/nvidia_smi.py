@@ -14,8 +14,8 @@ begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines
 '%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process. If any process
 on a GPU reports use, the use of all the GPU's processes at that time is added up. A GPU without processes has no use.
 
-`nvidia-smi -q -x` prints one XML document per time; with `-l SECONDS`, a file contains several. A record is a line.
-GPUs are numbered in the order in which a document lists them, as nvidia-smi numbers them. N/A means no value, and
+`nvidia-smi -q -x` prints one XML document per time. With `-l SECONDS`, a file contains several documents. A record is a
+line. GPUs are numbered in the order in which a document lists them, as nvidia-smi numbers them. N/A means no value, and
 values for parts of a divided GPU (MIG) are not used for the whole GPU.
 """
 
@@ -193,7 +193,7 @@ class NvidiaSmiReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
@@ -330,7 +330,7 @@ class MonitorReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         waiting: list[_Row] = []
@@ -457,7 +457,7 @@ class NvidiaSmiXmlReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         document = _Document()
