@@ -97,7 +97,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
         return
     others = con.execute("SELECT count(*) FROM known ANTI JOIN listed USING (node_id)").fetchall()[0][0]
     sources = " and ".join(sorted(listed["source"].unique().to_list()))
-    more = f", {others} more named only in {'jobs' if from_jobs else 'the log'}" if others else ""
+    more = f", {others} more named only by {'jobs' if from_jobs else 'the log'}" if others else ""
     sink.note(f"{counted(listed.height, 'machines')} listed by {sources}{more}")
 
 

@@ -196,7 +196,7 @@ def parse_rule(
         raise spot.error("line = true numbers records, so it needs a text or integer column", "line")
     _refuse_idle(spot, entry, sources[0], target)
     if entry.columns is not None and target.kind not in ("string", "datetime"):
-        raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
+        raise spot.error(f"{target.name} is not a string or a time", "columns", 'use expression = "..." for numbers')
     if entry.lookup is not None and lookups is None:
         raise spot.error("applies only to table columns", "lookup", "remove it")
     check_regex(spot, "file", entry.file)

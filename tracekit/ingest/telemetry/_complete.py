@@ -180,7 +180,7 @@ class Prometheus:
 
     def _not_prometheus(self, said: bytes) -> SourceError:
         return SourceError(
-            f"does not answer like Prometheus: {said.decode('utf-8', 'replace')}",
+            f"does not respond like Prometheus: {said.decode('utf-8', 'replace')}",
             where=self.address,
             hint="check that this is the address of Prometheus, without /api/v1, and needs no login",
         )
@@ -294,7 +294,7 @@ class Prometheus:
             tail = file.read(64)
         begins, ends = b"".join(head.split()).startswith(b'{"status":"success"'), tail.rstrip().endswith(b"}")
         if not begins or not ends:
-            raise self._not_prometheus(b"an answer without an end" if begins or not size else head[:40])
+            raise self._not_prometheus(b"a response without an end" if begins or not size else head[:40])
 
     def _refused(self, answer: Answer) -> Exception:
         """Return the error for an HTTP status, including the server's message."""
