@@ -45,8 +45,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + 'gpu = "g"\ngpu_metrics = { memory_used_gib = { column = "mem", unit = "quantity" } }',
-            ", line 1: telemetry.x: in the long layout, memory_used_gib must be a number; "
-            "give its unit, or use the row layout",
+            (
+                ", line 1: telemetry.x: in the long layout, memory_used_gib must be a number; "
+                "give its unit, or use the row layout"
+            ),
         ),
         (
             "[source]\ntimezone = 'qqqq'",
@@ -284,8 +286,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",
-            ", line 3: jobs.records: finds records in JSON, not in csv; remove records, "
-            "or remove type from this section or [source]",
+            (
+                ", line 3: jobs.records: finds records in JSON, not in csv; remove records, "
+                "or remove type from this section or [source]"
+            ),
         ),
     ],
 )
