@@ -77,7 +77,7 @@ def check_delimiter(text: str) -> str:
     """
     found = "\t" if text == "\\t" else text
     if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
-        hint = "use the same single character here and in sacct --delimiter; it must not occur in names, such as ^"
+        hint = "use the same single character, such as ^, here and in sacct --delimiter; names must not contain it"
         raise UsageError(f"'{text[:40]}' is not a delimiter", where="--option delimiter", hint=hint)
     return found
 
