@@ -1,8 +1,8 @@
 """Add a newer export to a Trace: daily dumps build up a history.
 
-If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same row of the
-table. All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending
-files that the Trace already contains changes nothing.
+If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same table row.
+All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending files
+that the Trace already contains changes nothing.
 """
 
 from __future__ import annotations

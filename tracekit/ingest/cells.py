@@ -176,7 +176,7 @@ def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
 
 
 def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
-    # Times in a log hardly ever repeat, so a cache costs more than it saves.
+    # Times in a log rarely repeat, so a cache costs more than it saves.
     return cell.str.to_datetime(form, strict=False, time_unit="us", cache=False)
 
 

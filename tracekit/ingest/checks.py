@@ -74,7 +74,7 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
     return len(rows), sorted(rows)[:5]
 
 
-# Find starts at which a cluster used more GPUs than it owned.
+# Find starts at which a cluster used more GPUs than it had.
 
 
 def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
@@ -535,8 +535,8 @@ def _forget_samples(sink: Sink) -> None:
     """Set the samples of a machine to NULL if the monitor reports zeros for every job on its GPUs.
 
     This holds in two cases. Either all machines of one GPU model, or of an unknown model, show only zeros and at least
-    one of them ran a job with GPUs. Or a single machine shows only zeros and ran at least `LEAST_JOBS` jobs with GPUs.
-    A single sample per GPU is not enough, because the GPUs may be idle.
+    one of them ran a job with GPUs. Alternatively, a single machine shows only zeros and ran at least `LEAST_JOBS` jobs
+    with GPUs. A single sample per GPU is not enough, because the GPUs may be idle.
     """
     if not sink.has("gpu_utilization"):
         return

@@ -96,7 +96,7 @@ class Format(ABC):
     gpu_cure: ClassVar[str] = "tracekit ingest LOGS -o TRACE --map FILE, with gpu_count in [jobs.columns]"
     """How to add the GPUs of jobs to a log without them."""
     no_gpus_cure: ClassVar[str] = ""
-    """What to check if no job has GPUs, or empty if a log without GPUs is usual."""
+    """What to check if no job has GPUs, or empty if a log without GPUs is normal."""
     nodes_from_jobs: ClassVar[bool] = False
     """Whether the machines are derived from the jobs. Each machine then has the most of its GPUs in use at once, and is
     named CLUSTER/NAME if there are several clusters.

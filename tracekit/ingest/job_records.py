@@ -71,7 +71,7 @@ made at `end_s`.
 """
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
-"""The times that must be in ascending order."""
+"""Times that must be in ascending order."""
 
 _ALL = TimeColumns({f"{name}_time": f"{name}_time" for name in _TIMES})
 

@@ -296,8 +296,9 @@ LEFT JOIN old_nodes s ON s.node_id = n.node_id AND s.source IS NOT NULL
 LEFT JOIN old_nodes o ON o.node_id = n.node_id AND o.source IS NOT NULL AND n.source IS NULL
 ORDER BY n.rank"""
 
-# A known end stays known. If a list of the same machines or Slurm's own event log in the newer export no longer shows a
-# state from an older list, that state is over. Its end is when it was last seen, that is, when the older export ended.
+# A known end is never removed. If a list of the same machines or Slurm's own event log in the newer export no longer
+# shows a state from an older list, that state is over. Its end is when it was last seen, that is, when the older export
+# ended.
 _ENDED_EVENTS = """SELECT e.* REPLACE (coalesce(e.end_time, o.end_time, CASE WHEN g.node_id IS NOT NULL
     THEN greatest(e.start_time, (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM old_jobs))
     END) AS end_time)

@@ -325,7 +325,7 @@ def _days(first: dt.datetime, last: dt.datetime) -> Iterator[tuple[dt.datetime, 
 
 
 def _columns() -> str:
-    """Return the columns to request, without unknown columns to this sacct version, which would make the call fail."""
+    """Return the columns to request, except those that this version of sacct does not know and would reject."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
         ended = keep_output(["sacct", "--helpformat"], listing, {})

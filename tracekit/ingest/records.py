@@ -230,7 +230,8 @@ class RecordReader:
             Whether a record may end with a delimiter.
         loosely : bool
             If the total number of delimiters is right, yield the block without examining each record, and set
-            `examine`. The caller must check that no record has too few fields. If so, no record has too many fields.
+            `examine`. The caller must check that no record has too few fields. In that case, no record has too many
+            fields.
         """
         while True:
             more = self._fill()

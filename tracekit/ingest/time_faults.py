@@ -82,7 +82,7 @@ class LogDates:
 
 
 def _surely_possible(times: pl.DataFrame) -> bool:
-    """Return whether the times are so close together that none can be impossible, whatever their middle is."""
+    """Return whether the times are so close together that none can be impossible, regardless of their middle."""
     # Compared inside Polars, because Python has no dates before year 1 or after 9999.
     known = pl.all().cast(pl.Datetime("us"))
     first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())

@@ -113,7 +113,7 @@ def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
 
 
 def table_files(folder: Path, table: str, partitions: Iterable[Partition] | None) -> tuple[Path, ...]:
-    """Return a table's files in order, which are its partitions, or its single file if it has none."""
+    """Return a table's files in order: its partitions, or its single file if it has none."""
     if partitions is None:
         return (folder / f"{table}.parquet",)
     return tuple(folder / partition.path for partition in partitions)

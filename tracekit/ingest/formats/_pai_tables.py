@@ -56,7 +56,7 @@ _READ = {
     ),
     "pai_machine_metric": ("machine", "start_time", "end_time", "machine_cpu"),
 }
-"""Columns to read from tables that also have columns unused by the Trace."""
+"""Columns to read, for tables with columns that the Trace does not use."""
 
 
 class PaiTables:

@@ -3,7 +3,7 @@
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of Fragmentation, ATC'23.
 Times are whole seconds since the start of the trace, without a zone or a date.
 
-Known faults: every pod has a deletion time, even if it continued to run. 34 deletion times equal the end of the trace,
+Known faults: every pod has a deletion time, even if it continued to run. Of these times, 34 equal the end of the trace,
 12,902,960 s, and are treated as right-censored. Running means "ran until its deletion", so it is unknown whether the
 pod succeeded. The lists are samples of pods alive in the last 34 days, not queue logs.
 """

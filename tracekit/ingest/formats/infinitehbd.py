@@ -1,7 +1,7 @@
 """InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models. It contains no jobs.
 
 Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. According to
-its description, it covers 400 GPU servers over 348 days, starting on 2024-03-30. 231 of the servers had a fault, and a
+its description, it covers 400 GPU servers over 348 days, starting on 2024-03-30. Of these servers, 231 had a fault. A
 server is unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, so their
 resolution is 8.64 s. The time of day at which the trace begins and the number of GPUs per server are unknown.
 

@@ -5,8 +5,8 @@ since 1970. Waiting and running jobs are missing. The manual lists options3 befo
 have the run limit first, so we read that order. Each host's usage takes six fields, the last of which is the number of
 pairs that follow. In some records, it takes five. We use the layout in which the effective resource requirement looks
 like one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is
-used without it and counted (short_records). exitInfo is the number, in the manual's table of termination reasons, of
-LSF's reason for ending a job.
+used without it and counted (short_records). exitInfo is LSF's reason for ending a job, as a number from the manual's
+table of termination reasons.
 
 bhist -l reads the event log, so it shows every run of a job. bacct -l shows only the last run. The times of both and of
 bjobs are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set (option

@@ -418,7 +418,7 @@ def _time_s(name: str, text: str) -> float:
 def _resources(
     held: Mapping[str, str], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
 ) -> tuple[Row, set[str], bool]:
-    """Return the allocated GPUs, processors and nodes, or the requested amounts if the allocated are not recorded.
+    """Return the allocated GPUs, processors and nodes, or the requested amounts if no allocation is recorded.
 
     Also return the unknown devices, and whether the job has whole nodes with an unrecorded number of GPUs.
     """

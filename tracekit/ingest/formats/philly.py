@@ -71,8 +71,8 @@ def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFra
             "offline_gpu_cells",
             _count_not_available(text),
             None,
-            "GPU cells with NA, which means that the GPU was offline; an empty cell means that the GPU does not "
-            "exist; neither is a sample",
+            "GPU cells with NA, which means that the GPU was offline; neither these cells nor empty cells, which "
+            "mean that the GPU does not exist, are samples",
         )
 
     proof = RepeatProof()

@@ -166,8 +166,8 @@ class RecordReader(Companion):
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames with their kind 'machine', 'event' or 'held', and with the columns of MACHINE, EVENT or HELD.
 
-        Wall-clock times are in the zone of `frame`. An event is only counted if it has no start or if its state does
-        not take the node out of service.
+        Wall-clock times are in the zone of `frame`. An event without a start, or whose state does not take the node out
+        of service, is counted but not yielded.
 
         Raises
         ------
