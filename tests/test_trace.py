@@ -121,7 +121,7 @@ def test_a_trace_of_the_older_schema_has_unknown_values_in_later_columns(trace: 
 
 def test_a_column_that_the_schema_version_has_must_be_there(trace: Trace) -> None:
     as_version_1(trace.path)
-    with pytest.raises(TraceError, match="the table jobs lacks account, partition, qos, eligible_time"):
+    with pytest.raises(TraceError, match="the table jobs has no account, partition, qos, eligible_time"):
         change_manifest(trace, lambda raw: raw.update(schema_version="2"))
 
 

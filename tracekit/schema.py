@@ -1,10 +1,10 @@
-"""The schemas of all tables: turn schemas/*.json into types, checks and documentation.
+"""Turn the schemas of all tables, schemas/*.json, into types, checks and documentation.
 
-`schemas/common/<table>.json` describes the tables of a Trace, and `schemas/sources/<format>/<file>.json`
-the raw files that a format reads. Both are Frictionless Table Schemas with six additions: `unit`
-(of a number), `arrayItem.type` (of the entries of a list), `zones` (zone suffixes of a time column and
-their hours from UTC), `since` (the schema version that introduced a column), `dialect` (the layout of the raw text) and
-`rules` (relations between the columns of one row).
+`schemas/common/<table>.json` describes the tables of a Trace, and `schemas/sources/<format>/<file>.json` describes the
+raw files that a format reads. Both are Frictionless Table Schemas with six additions: `unit` (a number's unit),
+`arrayItem.type` (the type of a list's entries), `zones` (zone suffixes of a time column and their hours from UTC),
+`since` (the schema version that introduced a column), `dialect` (the layout of the raw text) and `rules` (relations
+between the columns of one row).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMA_VERSION = "5"
 PARTITIONED_VERSION = "6"
 """Version of a Trace with a partitioned table, with the same columns as in `SCHEMA_VERSION`.
 
-A tracekit that expects one file per table rejects such a Trace.
+A tracekit version that expects one file per table rejects this Trace version.
 """
 
 READABLE_VERSIONS = ("1", "2", "3", "4", SCHEMA_VERSION, PARTITIONED_VERSION)
@@ -55,16 +55,15 @@ COMMON_TABLES = (
 """Tables that a Trace may have, in reading order."""
 
 FAILED = ("failed", "node_fail", "out_of_memory")
-"""Statuses of failed jobs: from an error, a node failure or lack of memory."""
+"""Statuses of jobs that failed because of an error, a node failure or insufficient memory."""
 
 UNSUCCESSFUL = (*FAILED, "timeout")
-"""Statuses of unsuccessful jobs, as the Helios study counts them: failed jobs, and jobs that reached their time limit.
-
-Jobs cancelled by their user are not unsuccessful.
+"""Statuses of unsuccessful jobs, as counted in the Helios study: failed jobs, and jobs that reached their time limit. A
+job that its user cancelled does not count as unsuccessful.
 """
 
 STATUS_GROUPS = {"failed": FAILED, "unsuccessful": UNSUCCESSFUL}
-"""Named groups of statuses; queries use them as `is_failed(status)` and `is_unsuccessful(status)`."""
+"""Named groups of statuses. Queries use them as `is_failed(status)` and `is_unsuccessful(status)`."""
 
 Kind = Literal["string", "integer", "number", "boolean", "datetime", "date", "array"]
 
@@ -95,7 +94,7 @@ class Column:
     kind: Kind
     description: str
     unit: str | None = None
-    """Unit of a number: s, GiB, GPUs, percent."""
+    """Unit of a number, such as s, GiB, GPUs or percent."""
     required: bool = False
     """Whether NULL is an error."""
     item: str | None = None
@@ -107,15 +106,15 @@ class Column:
     minimum: float | None = None
     maximum: float | None = None
     enum: tuple[str, ...] = ()
-    """Allowed words; empty if any word is allowed."""
+    """Allowed words, or empty if any word is allowed."""
     since: int = 1
-    """Schema version that introduced the column; tables of earlier versions lack it."""
+    """Schema version that introduced the column. It is missing from tables of earlier versions."""
     key: bool | None = None
-    """For a raw file: whether a record without a value has a different meaning, such as no start, or a value of 0."""
+    """In a raw file, whether a record without a value has a different meaning, such as no start or a value of 0."""
 
     @property
     def decides(self) -> bool:
-        """Whether an unreadable cell makes its record unusable; in other columns it becomes unknown."""
+        """Whether an unreadable cell makes its record unusable. In other columns, the cell becomes unknown."""
         timed = self.kind in ("datetime", "date")
         return self.required or (timed if self.key is None else self.key)
 
@@ -136,7 +135,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RowRule:
-    """A relation between the columns of one row; it does not apply if one of the columns is NULL."""
+    """A relation between the columns of one row. It does not apply if any of the columns is NULL."""
 
     holds: str
     """SQL condition on the columns of the table."""
@@ -161,7 +160,7 @@ class TableSchema:
     missing: tuple[str, ...] = ("",)
     """Spellings of an unknown value in a raw file."""
     dialect: Mapping[str, Any] = field(default_factory=dict)
-    """Layout of a raw file: header, skipInitialSpace, trailingDelimiter, optionalAfter."""
+    """Layout of a raw file: header, skipInitialSpace, trailingDelimiter and optionalAfter."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -179,7 +178,7 @@ class TableSchema:
         Raises
         ------
         SchemaError
-            The table has no such column.
+            The column does not exist in the table.
         """
         for candidate in self.columns:
             if candidate.name == name:
@@ -187,7 +186,7 @@ class TableSchema:
         raise SchemaError(f"no column '{name}'", where=self.name, hint=nearest(name, self.names))
 
     def columns_of(self, version: str) -> tuple[str, ...]:
-        """Return the names of the table's columns in a schema version (in `READABLE_VERSIONS`), in order."""
+        """Return the names of the table's columns, in order, in one of the schema versions in `READABLE_VERSIONS`."""
         return tuple(c.name for c in self.columns if c.since <= int(version))
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -199,7 +198,7 @@ class TableSchema:
         Raises
         ------
         SchemaError
-            The frame has a column that the table lacks, or a column whose values cannot be converted.
+            The frame has a column that is not in the table, or a column whose values cannot be converted.
         """
         for name in frame.columns:
             self.column(name)
@@ -270,7 +269,7 @@ def _load(relative: str) -> TableSchema:
 
 
 def reference() -> str:
-    """Return the column reference of all common tables as Markdown, the text of docs/columns.md."""
+    """Render the column reference of all common tables as Markdown, which is the text of docs/columns.md."""
     lines = [
         "# The tables of a Trace",
         "",

@@ -190,7 +190,7 @@ def test_an_encrypted_zip_member_is_refused(tmp_path: Path) -> None:
 
 def test_an_unusual_compression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"^a\.zip: the archive entry 'log\.csv' is compressed by method 9, which is not supported;"
+        SourceError, match=r"^a\.zip: the archive entry 'log\.csv' uses compression method 9, which is not supported;"
     ):
         source_files(zip_with(tmp_path, 10, 9))
 

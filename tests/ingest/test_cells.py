@@ -256,7 +256,7 @@ def test_a_lost_cell_is_counted_under_the_name_of_its_column(column: str, name: 
     sink = Heard()
     count_lost(cast("Sink", sink), column, "is not a number", ["y" * 81, "z"])
     count_lost(cast("Sink", sink), column, "is not a number", ["z"], 7)
-    words = f"unreadable cells of the column '{shown}'; they become unknown, and their records stay"
+    words = f"unreadable cells of the column '{shown}'; they become unknown, and their records are kept"
     assert sink.checks == [
         (name, 2, None, words, ["y" * 80 + ": is not a number", "z: is not a number"]),
         (name, 7, None, words, ["z: is not a number"]),

@@ -298,7 +298,7 @@ def test_each_problem_of_a_partition_is_reported_by_name(helios: Trace) -> None:
     (helios.path / "jobs" / "notes.txt").write_text("x")
     (helios.path / "jobs.parquet").write_bytes(b"x")
     assert helios.validate() == [
-        "the file jobs.parquet is not in the manifest, in which jobs is partitioned",
+        "the file jobs.parquet is not in the manifest, which lists jobs as partitioned",
         "the file jobs/notes.txt is not in the manifest",
     ]
     (helios.path / "jobs" / "notes.txt").unlink()

@@ -317,13 +317,13 @@ def test_the_account_of_a_file_has_to_add_up(trace: Trace) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda f: f.drop("vc"), "the table jobs lacks vc"),
+        (lambda f: f.drop("vc"), "the table jobs has no vc"),
         (lambda f: f.with_columns(y=1), "the table jobs has unknown y"),
         (lambda f: f.with_columns(run_s=pl.lit("1")), "the table jobs has the wrong types in run_s"),
-        (lambda f: f.rename({"vc": "VC"}), "the table jobs lacks vc; has unknown VC"),
+        (lambda f: f.rename({"vc": "VC"}), "the table jobs has no vc; has unknown VC"),
         (
             lambda f: f.rename({"vc": "x" * 70_000}),
-            f"the table jobs lacks vc; has unknown {'x' * 47}…",
+            f"the table jobs has no vc; has unknown {'x' * 47}…",
         ),
         (lambda f: f.select(pl.exclude("vc"), "vc"), "the table jobs has its columns in a different order"),
     ],

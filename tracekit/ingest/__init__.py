@@ -1,4 +1,4 @@
-"""Ingest raw logs into a Trace: from files to records, typed cells and common tables, counting rejected records."""
+"""Ingest raw logs into a Trace: turn files into records, typed cells and common tables, and count rejected records."""
 
 from __future__ import annotations
 

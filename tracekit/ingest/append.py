@@ -1,8 +1,8 @@
 """Add a newer export to a Trace: daily dumps build up a history.
 
-If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same row of the
-table. All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending
-files that the Trace already contains changes nothing.
+If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same table row.
+All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending files
+that the Trace already contains changes nothing.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Earlier:
     trace: Trace
     """The Trace itself."""
     stamp: bytes
-    """Content of its manifest.json; a difference shows that another run has changed the Trace in the meantime."""
+    """Content of its manifest.json. If this content differs later, another run has changed the Trace."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
-        """Reject a format or an option that would give the same columns another meaning.
+        """Reject a format or an option that would change the meaning of the columns.
 
         Raises
         ------
         UsageError
-            The Trace was read with another format or option, or the format's ids change from one export to the next.
+            The Trace was read with another format or option, or the format's ids change between exports.
         """
         found, where = self.trace.manifest, self.trace.path
         if form.no_append:
@@ -72,32 +72,32 @@ class Earlier:
                 )
 
     def require_same_times(self, frame: TimeFrame, source: Path) -> None:
-        """Reject times whose origin differs from that of the Trace.
+        """Reject times whose origin differs from the Trace's origin.
 
         Raises
         ------
         SourceError
-            The times are relative to an unknown start, or their kind or time zone differs from that of the Trace.
+            The times are relative to an unknown start, or their kind or time zone differs from the Trace's.
         """
         found = self.trace.manifest
         hint = "ingest the source into another Trace"
         if frame.base == "relative":
             raise SourceError(
-                "cannot be appended: its times count from the start of each export, so times of two exports "
+                "cannot be appended: its times count from the start of each export, so the times in two exports "
                 "cannot be compared",
                 where=source,
                 hint=hint,
             )
         if (found.time_base, found.timezone) != (frame.base, frame.timezone):
             raise SourceError(
-                f"its times are {frame.base} and read in {frame.timezone}, those of {self.trace.path} "
+                f"its times are {frame.base} and read in {frame.timezone}, but those of {self.trace.path} are "
                 f"{found.time_base} and read in {found.timezone}",
                 where=source,
                 hint=hint,
             )
 
     def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
-        """Return the reason why the files add nothing to the Trace; '' if they may add something."""
+        """Return the reason why the files add nothing to the Trace, or '' if they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
             return f"{self.trace.path} already contains every file of the source"
@@ -116,17 +116,17 @@ class Earlier:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
-        """Merge the staged tables and the manifest of the new export with the tables and manifest of the Trace.
+        """Merge the new export's staged tables and manifest with the Trace's tables and manifest.
 
-        The format's check counts are added up in `sink`; the caller runs the common checks and measures capabilities.
-        With `narrow`, partitions of the Trace that do not change are reused as they are.
+        The format's check counts are added up in `sink`. The caller runs the common checks and measures capabilities.
+        With `narrow`, unchanged partitions of the Trace are reused.
 
         Raises
         ------
         SourceError
-            The same id names a job or a machine of different clusters in the Trace and in the export.
+            The same id names jobs or machines of different clusters in the Trace and in the export.
         TraceError
-            A table of the Trace is damaged.
+            One of the Trace's tables is damaged.
         """
         sink.progress.stage("merging it into the Trace")
         fresh = sink.writer.scratch / "new"
@@ -188,7 +188,7 @@ class Earlier:
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Record what was added, and add up the checks of both exports."""
+        """Record the number of added rows, and add up the checks of both exports."""
         alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
@@ -197,8 +197,8 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export shows an earlier state; the Trace keeps its own record"),
-            ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
+             "jobs that have an earlier state in an appended export than in the Trace; the Trace keeps its record"),
+            ("reopened_jobs", reopened, "reopened", "jobs that had ended but run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
             sink.check(name, count, seen, meaning, examples)
@@ -233,12 +233,12 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return the names and checksums of the files already read; a numbered name is also listed without its number."""
+    """Return the names and checksums of the files already read. A numbered name is also listed without its number."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
 def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
-    """Return the manifest name of each new file; files that were already read are left out.
+    """Return the manifest name of each new file. Files that were already read are left out.
 
     A different file with the same name gets a number, so its records and rejects stay separate.
     """
@@ -274,7 +274,7 @@ def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
 
 
 def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the notes of all exports; if notes differ only in their numbers, only the newest is kept."""
+    """Merge the notes of all exports. If notes differ only in their numbers, only the newest is kept."""
     notes = {re.sub(r"\d+", "0", note): note for note in before}
     notes |= {re.sub(r"\d+", "0", note): note for note in now}
     return list(notes.values())

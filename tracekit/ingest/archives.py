@@ -1,7 +1,7 @@
 """List the members of tar and zip archives, reject unsafe members, and read the others as streams.
 
-A tar archive is read once to list its members. Each member is then read from its position. For a gzipped archive this
-does not decompress everything before the member again (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst
+A tar archive is read once to list its members. Each member is then read from its position. In a gzipped archive, the
+data before the member is not decompressed again (see `tracekit.streams.Marks`). .tar.bz2, .tar.xz and .tar.zst archives
 are decompressed from the beginning for every member.
 """
 
@@ -34,7 +34,7 @@ _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zip
 
 @dataclass(frozen=True)
 class Container:
-    """A file on disk, or several joined files, whose content may be compressed."""
+    """A file on disk, or several joined files. The content may be compressed."""
 
     path: str
     """Path shown in messages."""
@@ -76,12 +76,12 @@ class Member:
 
 
 def tar_members(container: Container) -> list[Member]:
-    """Return the files in a tar archive, whether compressed or not.
+    """List the files in a tar archive, which may be compressed.
 
     Raises
     ------
     SourceError
-        The archive is damaged or cut short, decompresses to too many bytes, or an entry is unsafe.
+        The archive is damaged or truncated, decompresses to too many bytes, or has an unsafe entry.
     """
     marks = Marks()
     found = []
@@ -117,7 +117,7 @@ def _tar_member(container: Container, marks: Marks, entry: tarfile.TarInfo) -> I
 
 
 def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
-    """Reject an archive whose member list has no end mark; `tarfile` does not report every such archive."""
+    """Reject an archive whose member list has no end mark, because `tarfile` does not report every such archive."""
     content.seek(offset)
     if len(content.read(_BLOCK) or b"") < _BLOCK:
         raise SourceError("the archive is damaged: its end is missing", where=container.path, hint="fetch it again")
@@ -129,7 +129,7 @@ def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None
 
 
 def zip_members(container: Container) -> list[Member]:
-    """Return the files in a zip archive.
+    """List the files in a zip archive.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def zip_members(container: Container) -> list[Member]:
             if entry.flag_bits & 1:
                 raise _refused(container, entry.filename, "is encrypted", "unpack it by hand")
             if entry.compress_type not in _ZIP_METHODS:
-                what = f"is compressed by method {entry.compress_type}, which is not supported"
+                what = f"uses compression method {entry.compress_type}, which is not supported"
                 raise _refused(container, entry.filename, what, "pack it again with deflate")
             inflated += entry.file_size
             container.refuse_bomb(inflated)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 class _Measure(NamedTuple):
     tables: tuple[str, ...]
-    """Tables that the capability needs; it is measured over the rows of the first table."""
+    """Tables that the capability needs. The share is measured over the rows of the first table."""
     meaning: str
     share: str
     """SQL for the share of rows that contain the information."""
@@ -42,7 +42,7 @@ _MEASURES = {
     "statuses": _Measure(_JOBS, "how jobs ended", _known("status IS NOT NULL AND status <> 'unknown'")),
     "gpu_model": _Measure(_JOBS, "which GPU model a job had or asked for", _known("gpu_model IS NOT NULL")),
     "nodes": _Measure(("nodes",), "which machines exist", _known("gpu_count IS NOT NULL")),
-    "capacity": _Measure(("capacity",), "GPUs of {tenant.many} through time", "1.0", *_TIMES),
+    "capacity": _Measure(("capacity",), "GPUs of {tenant.many} over time", "1.0", *_TIMES),
     "placement": _Measure(
         ("attempts", "placements"),
         "which machines an attempt ran on",
@@ -50,13 +50,13 @@ _MEASURES = {
         "min(start_time)",
         "max(end_time)",
     ),
-    "gpu_index": _Measure(("placements",), "which GPUs of a machine an attempt held", _known("gpu_index IS NOT NULL")),
+    "gpu_index": _Measure(("placements",), "which GPUs of a machine an attempt used", _known("gpu_index IS NOT NULL")),
     "utilization": _Measure(
-        ("gpu_utilization",), "GPU utilization through time", _known("utilization_pct IS NOT NULL"), *_TIMES
+        ("gpu_utilization",), "GPU utilization over time", _known("utilization_pct IS NOT NULL"), *_TIMES
     ),
     "host_utilization": _Measure(
         ("host_utilization",),
-        "CPU and memory use of machines through time",
+        "CPU and memory use of machines over time",
         _known("cpu_pct IS NOT NULL AND memory_used_gib IS NOT NULL"),
         *_TIMES,
     ),
@@ -67,12 +67,12 @@ _MEASURES = {
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, tenant: Tenant, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace, with notes in the words of its tenant.
+    """Measure every capability of a Trace. The notes use the site's word for a tenant.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has the tables of the Trace as views.
+        Connection in which the tables of the Trace are views.
     tables : set of str
         Names of its tables.
     frame : TimeFrame
@@ -101,7 +101,7 @@ def measure_capabilities(
 
 
 def _capability(read: tuple[Any, ...] | None, meaning: str) -> Capability:
-    """Return a capability from its measured share and window; `read` is None if a table that it needs is missing."""
+    """Return a capability from its measured share and window. `read` is None if a table that it needs is missing."""
     if read is None:
         return Capability(available=False, note=f"the source does not record {meaning}")
     share, first, last = read

@@ -1,9 +1,9 @@
-"""Convert the text of cells to typed columns according to the schema of the raw file.
+"""Convert cells to typed columns according to the schema of the raw file.
 
-Every cell is first read as text. A cell that cannot be converted becomes unknown. If the
-column is essential to the meaning of the record (`Column.decides`: its id, the job's times, a sample's machine), the
-whole record is unusable; the first such column of a record is reported. In any other column, unreadable cells are
-counted and the record stays. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
+Every cell is first read as text. A cell that cannot be converted becomes unknown. If the column is essential to the
+meaning of the record, such as the id, a job's times or a sample's machine (`Column.decides`), the whole record is
+unusable. The first such column of a record is reported. In any other column, unreadable cells are counted and the
+record is kept. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ NO_LIMIT = ("inf", "+inf", "infinity", "+infinity", "infinite", "unlimited", "na
 """Words for an unknown or unlimited number, in lower case."""
 
 NOT_SET = (2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1)
-"""Numbers that Slurm and other programs write for a value that is not set or has no limit."""
+"""Numbers that Slurm and other programs write if a value is not set or has no limit."""
 
 _NUMBERS = frozenset(str(number) for number in NOT_SET)
 
 FIRST_TIME = datetime(1970, 1, 1)
-"""Earliest time that a record may contain."""
+"""Earliest time allowed in a record."""
 
 LAST_TIME = datetime(2262, 1, 1)
-"""Latest time that a record may contain: 64-bit nanoseconds run out in that year."""
+"""Latest time allowed in a record, because 64-bit nanoseconds overflow in that year."""
 
 _SHOWN_ZONES = 4
 
@@ -72,24 +72,24 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     Parameters
     ----------
     text : polars.DataFrame
-        A subset of the schema's columns by name: text, or numbers that are already parsed.
+        A subset of the schema's columns by name, as strings or as numbers that are already parsed.
     schema : TableSchema
         Types, words for unknown values, and constraints.
 
     Returns
     -------
     frame : polars.DataFrame
-        The same rows and columns, typed; bad cells are NULL.
+        The same rows and columns, with their types. Bad cells are NULL.
     bad : list of BadCell
-        One entry for each unusable row, ordered by row: its first bad column in schema order.
+        One entry per unusable row, in row order. Each names the row's first bad column in schema order.
     lost : list of LostCells
-        Cells of other columns that cannot be read.
+        Unreadable cells of other columns.
     """
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    # Almost every number and time converts as it is; blanks and words for unknown are removed only in columns where a
-    # conversion failed.
+    # Almost all numbers and times convert unchanged, so blanks and words for unknown are removed only in columns where
+    # a conversion failed.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
@@ -112,7 +112,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 def _without(
     column: Column, text: pl.Series, value: pl.Series, faults: list[tuple[pl.Series, str]], lost: list[LostCells]
 ) -> list[pl.Series]:
-    """Return the column with faulty cells set to unknown; faulty cells that contain a value are added to `lost`."""
+    """Return the column with faulty cells set to unknown, and add faulty cells that contain a value to `lost`."""
     mended = value
     if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
@@ -124,7 +124,7 @@ def _without(
 
 
 def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, lost: list[LostCells]) -> pl.Series:
-    """Add the faulty cells of a column to `lost`, each once, except cells that contain no value.
+    """Add the faulty cells of a column to `lost`, each once. Cells without a value are not added.
 
     Returns
     -------
@@ -140,16 +140,17 @@ def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, los
 
 
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
-    """Return `schema` with some columns limited to between 0 and a largest value.
+    """Return `schema` with some columns limited to the range from 0 to a largest value.
 
-    Columns used in calculations need this: a cell that overflows must reject its record, not end the ingest.
+    Columns used in calculations need this limit, because an overflowing cell must reject its record, not end the
+    ingest.
     """
     columns = tuple(replace(c, minimum=0, maximum=largest[c.name]) if c.name in largest else c for c in schema.columns)
     return replace(schema, columns=columns)
 
 
 def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
-    """Return the cell's text; NULL if it is a word for an unknown value."""
+    """Return the cell's text, or NULL if it is a word for an unknown value."""
     cell = pl.col(column.name)
     if strip:
         cell = cell.str.strip_chars()
@@ -161,7 +162,8 @@ def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
 def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
     cell = pl.col(column.name)
     if column.kind == "integer":
-        # If one whole number of a column is missing, some programs save all numbers of the column with decimals: 7.0.
+        # If a column of whole numbers has a missing value, some programs write all its numbers with decimals, such as
+        # 7.0.
         whole = cell.str.replace(r"^(-?[0-9]+)\.0$", "${1}") if decimals else cell
         return whole.cast(pl.Int64, strict=False)
     if column.kind == "number":
@@ -174,20 +176,20 @@ def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
 
 
 def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
-    # Times in a log hardly ever repeat, so a cache costs more than it saves.
+    # Times in a log rarely repeat, so a cache costs more than it saves.
     return cell.str.to_datetime(form, strict=False, time_unit="us", cache=False)
 
 
 def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
-    """Parse a time that ends in a zone name and convert it to UTC; an unlisted zone name gives NULL.
+    """Parse a time that ends in a zone name and convert it to UTC. An unlisted zone name gives NULL.
 
-    The %Z of strptime accepts any name and ignores it, which would silently shift the time by hours.
+    strptime's %Z accepts any name and ignores it, which would silently shift the time by hours.
     """
     return cell.map_batches(lambda texts: _zoned_times(texts, column), return_dtype=pl.Datetime("us"))
 
 
 def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
-    """Parse each run of equal texts once, because telemetry lists all machines of a minute one after another."""
+    """Parse each run of equal strings once, because telemetry lists all machines for one minute consecutively."""
     begins = texts.ne_missing(texts.shift(1))
     if len(begins):
         begins[0] = True
@@ -200,7 +202,7 @@ def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
 
 
 def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[pl.Series, str]]:
-    """Return (mask of rows, reason) for each way in which cells of a column can be unusable."""
+    """Return a row mask and a reason for each way in which a column's cells can be unusable."""
     faults = []
     if value.null_count() > cleaned.null_count():
         faults.append((value.is_null() & cleaned.is_not_null(), _not_a(column)))
@@ -229,7 +231,7 @@ def _not_a(column: Column) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether a cell contains no value: a word or a number for "no limit" or "not set", or an empty list.
+    """Return whether a cell contains only a word or number for "no limit" or "not set", or an empty list.
 
     Examples
     --------
@@ -241,25 +243,25 @@ def says_nothing(text: str) -> bool:
 
 
 def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count: int | None = None) -> None:
-    """Count unreadable cells of a column; `examples` contains their texts, all of them if `count` is not given."""
+    """Count unreadable cells of a column. `examples` contains their values, and all of them if `count` is not given."""
     slug = re.sub(r"[^0-9a-z]+", "_", column.lower()).strip("_")[:60] or "column"
     sink.check(
         f"unreadable_{slug}",
         len(examples) if count is None else count,
         None,
-        f"unreadable cells of the column '{column[:80]}'; they become unknown, and their records stay",
+        f"unreadable cells of the column '{column[:80]}'; they become unknown, and their records are kept",
         [f"{text[:80]}: {reason}" for text in examples],
     )
 
 
 class LostValues:
-    """The unreadable values of one record, for readers that read records one by one."""
+    """Collects the unreadable values of one record, for readers that read records one by one."""
 
     def __init__(self) -> None:
         self._found: list[tuple[str, str, str]] = []
 
     def read(self, column: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
-        """Return the value of an optional cell; None if it is empty, contains no value, or cannot be read."""
+        """Return the value of an optional cell, or None if the cell is empty, contains no value, or cannot be read."""
         if not text or says_nothing(text):
             return None
         try:
@@ -269,7 +271,7 @@ class LostValues:
             return None
 
     def add(self, column: str, text: str, reason: str) -> None:
-        """Add a value that cannot be read."""
+        """Add an unreadable value."""
         self._found.append((column, text, reason))
 
     def __len__(self) -> int:
@@ -279,7 +281,7 @@ class LostValues:
         return any(column == found for found, _, _ in self._found)
 
     def count(self, sink: Sink) -> None:
-        """Count the unreadable values by column, once it is known that the record is used."""
+        """Count the unreadable values by column. Call this only if the record is used."""
         for column, text, reason in self._found:
             count_lost(sink, column, reason, [text])
 

@@ -1,17 +1,17 @@
-"""Find contradictions in the finished tables of every source, count them, and correct three kinds.
+"""Find and count contradictions in the finished tables of every source, and correct three kinds of them.
 
 Contradictions are counted and reported, never clipped or dropped. Formats run their own checks on the rows that they
 stage. This module corrects:
 
-- Repeated samples: a sample is the use of one GPU during one sampling interval, so a repeated sample would count twice.
-- Unmeasured GPU use: if a GPU has no counters, Slurm writes gres/gpuutil=0 and gres/gpumem=0, and monitors do the same,
-  but the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide: if no job of a GPU model shows
-  any use, nothing was measured.
-- Runs whose end the scheduler lost: the log lists them as running, although they have ended. The view `open_attempts`
-  in queries/views/ determines how long such a run counts. This module reads the same view, so it counts exactly the
-  runs that the load, the digest and the allocated hours leave out.
+- Repeated samples: a sample is one GPU's use during one sampling interval, so a repeated sample would count twice.
+- Unmeasured GPU use: if a GPU has no counters, Slurm and monitors write zeros (gres/gpuutil=0 and gres/gpumem=0),
+  although the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide. If no job on a GPU model
+  shows any use, nothing was measured.
+- Runs whose end the scheduler lost: the log lists them as running, although they have ended. The `open_attempts` view
+  in queries/views/ determines how long these runs count. This module reads the same view, so it counts exactly the runs
+  that are left out of the load, the digest and the allocated hours.
 
-`tracekit.ingest.time_order` handles times that contradict each other.
+`tracekit.ingest.time_order` handles contradictory times.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class SqlCheck(NamedTuple):
     meaning: str
     """Meaning of a count above zero, in one sentence."""
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
-    """SQL that returns one text column with a row for each contradiction, or a function that returns these texts."""
+    """SQL that returns one string column with a row per contradiction, or a function that returns these strings."""
     of: str
-    """The rows to check, as SQL text after FROM; if there are no such rows, the query does not run."""
+    """The rows to check, as SQL text after FROM. If there are no such rows, the query does not run."""
     tables: tuple[str, ...] = ()
     """Common tables that the check needs."""
 
@@ -74,14 +74,14 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
     return len(rows), sorted(rows)[:5]
 
 
-# Find starts at which a cluster used more GPUs than it owned.
+# Find starts at which a cluster used more GPUs than it had.
 
 
 def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return the jobs at whose start their cluster used more GPUs than its recorded total.
+    """Return the jobs whose start made their cluster use more GPUs than its recorded total.
 
     A job counts from its start up to, but not including, its end. A cluster's total is its row without a VC in the
-    table capacity.
+    capacity table.
     """
     totals = pl.DataFrame(
         con.sql(
@@ -90,7 +90,7 @@ def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     )
     if not len(totals):
         return []
-    # If no job has a second attempt, the table jobs gives the same result without a join.
+    # If no job has a second attempt, the jobs table gives the same result without a join.
     retried = con.execute("SELECT 1 FROM attempts WHERE attempt > 0 LIMIT 1").fetchall()
     source = "(SELECT a.*, j.cluster FROM attempts a JOIN jobs j USING (job_id))" if retried else "jobs"
     rows = f"FROM {source} WHERE gpu_count > 0 AND run_s > 0"
@@ -110,13 +110,13 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     """Return a mask of the intervals of one cluster that start while it uses more GPUs than its total."""
     if not len(held):
         return np.zeros(0, dtype=bool)
-    # Times as integers, because NumPy sorts them several times faster than dates.
+    # The times are integers, because NumPy sorts integers several times faster than dates.
     start, end = (held[name].to_physical().to_numpy() for name in ("start_time", "end_time"))
     gpus = held["gpu_count"].to_numpy()
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    # Compare the sum only after all events of the same moment.
+    # Compare the sum only after all events at the same time.
     rising = times[order]
     last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
     after = np.empty(len(times))
@@ -129,9 +129,9 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 _LOST_END = (
-    "runs that the log lists as running although they exceed their time limit by more than an hour, or a later run "
+    "runs that the log lists as running although they exceed their time limit by more than an hour or a later run "
     "uses their GPUs; they count until that limit or that run, and their end stays unknown (on Slurm, 'sacctmgr show "
-    "runawayjobs' lists such records and offers to close them)"
+    "runawayjobs' lists these records and can close them)"
 )
 
 # If a run stopped without a recorded end, the log does not show how long its GPUs were allocated.
@@ -155,7 +155,7 @@ SELECT n.* REPLACE (
     CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
 FROM {rows} n LEFT JOIN ({shown}) s USING (node_id) ORDER BY n.file_row_number"""
 
-# A machine has at least as many GPUs as a single run used there.
+# A machine has at least as many GPUs as a single run used on it.
 _MOST_OF_A_RUN = """
 SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s FULL JOIN (
     SELECT node_id, ceil(max(gpu_count) - 1e-6)::BIGINT AS gpu_count FROM placements WHERE gpu_count > 0
@@ -163,8 +163,8 @@ SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s
 
 
 def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return a sorted list with one text for each run whose end was lost, including the reason."""
-    # Most logs have no such run, and building the view takes longer than this query.
+    """Return a sorted list of the runs whose end was lost, each as one string with the reason."""
+    # Most logs have no run of this kind, and building the view takes longer than this query.
     if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
         return []
     _make_views(con)
@@ -177,10 +177,10 @@ def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def forget_lost_runs(sink: Sink, form: Format) -> None:
-    """Set the GPU count of machines named only by jobs to the most GPUs used at once, ignoring runs of unknown end.
+    """Set the GPU count of machines that only jobs name to the most GPUs used at once, ignoring runs of unknown end.
 
     A run that is still running is assumed to continue, and a run whose end was lost counts until the bound in
-    `open_attempts`. An export that is appended to a Trace is examined alone; its machines are then the same in both
+    `open_attempts`. An export that is appended to a Trace is examined alone, so its machines are the same in both
     layouts.
     """
     if not (form.nodes_from_jobs and sink.has("nodes", "placements", "attempts")):
@@ -206,7 +206,7 @@ def count_shown_gpus(sink: Sink) -> None:
 
 
 def _make_views(con: duckdb.DuckDBPyConnection) -> None:
-    """Create the shared views; tables missing from the log are empty."""
+    """Create the shared views. Tables missing from the log are empty."""
     have = {row[0] for row in con.execute("SELECT table_name FROM information_schema.tables").fetchall()}
     for table in set(_LOG_TABLES) - have:
         con.execute(f"CREATE VIEW {table} AS {no_rows(table)}")
@@ -218,7 +218,7 @@ def _make_views(con: duckdb.DuckDBPyConnection) -> None:
 _COMMON = (
     SqlCheck(
         "completed_without_end",
-        "jobs that completed but have no end",
+        "completed jobs without an end",
         "SELECT job_id FROM jobs WHERE status = 'completed' AND end_time IS NULL",
         "jobs",
         ("jobs",),
@@ -261,9 +261,10 @@ _COMMON = (
     ),
     SqlCheck(
         "node_fail_without_event",
-        "runs that ended with a node failure although no event shows one of their nodes out of service or with an "
-        "error within 10 minutes of their end; outages may be missing from the events",
-        # Twice SlurmdTimeout, after which Slurm sets a node down: 300 s by default (slurm.schedmd.com/slurm.conf.html).
+        "runs that ended with a node failure although no event shows any of their nodes out of service or with an "
+        "error within 10 minutes of the end; outages may be missing from the events",
+        # Slurm sets a node down after SlurmdTimeout, 300 s by default (slurm.schedmd.com/slurm.conf.html). This is
+        # twice that.
         """SELECT a.job_id || ' on ' || min(p.node_id) FROM attempts a JOIN placements p USING (job_id, attempt)
         LEFT JOIN node_events e ON e.node_id = p.node_id AND e.start_time <= a.end_time + INTERVAL 10 MINUTE
             AND (e.end_time IS NULL OR e.end_time >= a.end_time - INTERVAL 10 MINUTE)
@@ -309,16 +310,16 @@ COMMON_CHECKS = frozenset(check.name for check in _COMMON)
 
 
 _MUCH = 0.01
-"""A note reports the GPU-hours of rejected records if they exceed this share of all GPU-hours."""
+"""A note reports the rejected records' GPU-hours if they exceed this share of all GPU-hours."""
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Run the common checks for which all tables exist; `con` has the tables as views."""
+    """Run the common checks for which all tables exist. `con` has the tables as views."""
     run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])
 
 
 def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Count the GPU-hours of rejected records, and note them if they exceed `_MUCH` of all GPU-hours.
+    """Count the rejected records' GPU-hours, and add a note if they exceed the share `_MUCH` of all GPU-hours.
 
     Only readers that can compute the GPU time of rejected records fill `sink.rejected_gpu_s` [GPU*s].
     """
@@ -332,7 +333,7 @@ def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink:
         query = "SELECT coalesce(sum(run_s * gpu_count), 0) / 3600 FROM attempts"
         used = float(con.execute(query).fetchall()[0][0])
     meaning = (
-        "GPU-hours of rejected records that contain GPUs and a run time; no result includes them (see the table "
+        "GPU-hours of rejected records that have a GPU count and a run time; no result includes them (see the table "
         "rejects)"
     )
     sink.check(name, round(lost), round(lost + used), meaning)
@@ -343,11 +344,11 @@ def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink:
         )
 
 
-_REPEATED = "repeated GPU samples of the same time, machine and GPU; the last in the file is used"
+_REPEATED = "repeated GPU samples for the same time, machine and GPU; the last in the file is used"
 
 
 class RepeatProof:
-    """Proves that no sample repeats while files are read, without keeping the samples.
+    """Proves, while files are read, that no sample repeats. The samples are not kept.
 
     The proof holds as long as each machine's times in a block are later than its times in all earlier blocks, as in
     files ordered by time, by machine, or by both.
@@ -364,10 +365,10 @@ class RepeatProof:
         self._spans = pl.DataFrame(schema={"node_id": pl.String, "first": time, "last": time})
 
     def add(self, samples: pl.DataFrame) -> None:
-        """Examine the next block of rows, with `time` and `node_id`; each row is one sample of a machine."""
+        """Examine the next block of rows. Each row is one sample of a machine, with its `time` and `node_id`."""
         if not self.holds:
             return
-        # If different rows share a hash, the proof fails, which is safe.
+        # If different rows share a hash, the proof fails. This is safe.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
         if keys.n_unique() < len(keys):
             self.holds = False
@@ -375,7 +376,7 @@ class RepeatProof:
         self._follow(samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max()))
 
     def told(self) -> pl.DataFrame:
-        """Return the summary of a file's samples that `follow` needs."""
+        """Return the summary of a file's samples for `follow`."""
         if self.holds:
             return self._spans.with_columns(holds=True)
         return pl.DataFrame({"holds": [False]})
@@ -396,10 +397,10 @@ class RepeatProof:
 
 
 def keep_last_samples(sink: Sink) -> None:
-    """Keep one row per time, machine and GPU in gpu_utilization, and count the rows dropped.
+    """Keep one row per time, machine and GPU in gpu_utilization, and count the dropped rows.
 
     The last row in the file is kept, as in the notebook published with the Philly traces. Only rows with the same hash
-    are compared, so memory stays bounded.
+    are compared, so memory use is bounded.
     """
     if not sink.has("gpu_utilization"):
         return
@@ -424,14 +425,14 @@ def keep_last_samples(sink: Sink) -> None:
 
 
 LEAST_JOBS = 10
-"""Minimum number of jobs in a partition or on a node: their zeros outweigh the use by other jobs of the GPU model."""
+"""Minimum number of jobs in a partition or on a node whose zeros outweigh the use by the GPU model's other jobs."""
 
 _MEANING = (
     "jobs whose GPU use is unknown although the log records 0: every job of their GPU model, partition or node has "
-    "exactly 0 % and 0 memory, so these GPUs probably lack the counters"
+    "exactly 0 % and 0 memory, so these GPUs probably have no counters"
 )
 
-# The GPU model is defined as in the view job_gpu_models; a job that accepts several models has no model.
+# The GPU model is defined as in the job_gpu_models view. A job that accepts several models has no model.
 _ZEROS = """
 CREATE TABLE unmeasured AS
 WITH used AS (
@@ -479,11 +480,11 @@ def forget_unmeasured(sink: Sink) -> None:
 
 
 def _forget_use(sink: Sink) -> None:
-    """Set the recorded GPU use of a group of jobs to NULL if it is 0 for every job of the group.
+    """Set the recorded GPU use of a group of jobs to NULL if it is 0 for every job in the group.
 
-    The jobs of one GPU model are a group. The jobs of a partition or a node are also a group if there are at least
-    `LEAST_JOBS` of them or their model is unknown (for a node: if their partition is also unknown). Jobs without GPUs
-    belong to no group.
+    The jobs on one GPU model are a group. The jobs of a partition or a node are also a group if there are at least
+    `LEAST_JOBS` of them or if their model is unknown. For a node, the partition must be unknown as well. Jobs without
+    GPUs belong to no group.
     """
     if not sink.has("job_usage"):
         return
@@ -502,12 +503,12 @@ def _forget_use(sink: Sink) -> None:
 
 
 _NOTHING_SAMPLED = (
-    "machines whose samples are unknown although the monitor reports 0: every job of their GPU model, or every job of "
-    "the machine, has exactly 0 % and 0 memory, so these GPUs probably lack the counters"
+    "machines whose samples are unknown although the monitor reports 0: every job of their GPU model, or every job "
+    "of the machine, has exactly 0 % and 0 memory, so these GPUs probably have no counters"
 )
 _MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
 
-# A machine that never shows any use shows no use by its jobs either; a machine without jobs may be idle.
+# If a machine never shows any use, its jobs show none. A machine without jobs may be idle.
 _SILENT = """
 CREATE TABLE unmeasured_nodes AS
 WITH shown AS (
@@ -533,15 +534,15 @@ AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0)
 def _forget_samples(sink: Sink) -> None:
     """Set the samples of a machine to NULL if the monitor reports zeros for every job on its GPUs.
 
-    Either all machines of a GPU model (or of an unknown model) show only zeros and at least one of them ran a job with
-    GPUs, or a single machine shows only zeros and ran at least `LEAST_JOBS` such jobs. A single sample per GPU is not
-    enough, because the GPUs may be idle.
+    This holds in two cases. Either all machines of one GPU model, or of an unknown model, show only zeros and at least
+    one of them ran a job with GPUs. Alternatively, a single machine shows only zeros and ran at least `LEAST_JOBS` jobs
+    with GPUs. A single sample per GPU is not enough, because the GPUs may be idle.
     """
     if not sink.has("gpu_utilization"):
         return
     rows = sink.rows("gpu_utilization")
     with sink.connect() as con:
-        # Parquet statistics answer this if memory was never sampled or is never 0.
+        # Parquet statistics alone answer this query if memory was never sampled or is never 0.
         if not con.execute(f"SELECT 1 FROM {rows} WHERE memory_used_gib = 0 LIMIT 1").fetchall():
             return
         sink.attach(con, *_LOG_TABLES)

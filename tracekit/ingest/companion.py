@@ -1,8 +1,7 @@
-"""Find files next to a scheduler's log that complete its Trace: machine lists, node events, GPU telemetry.
+"""Find files next to a scheduler's log that complete its Trace, such as machine lists, node events and GPU telemetry.
 
 A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads one or more kinds of files and lists their
-readers in READERS. A file is recognized by its first bytes, so it may have any name and may be in the folder of the
-log.
+readers in READERS. A file is recognized by its first bytes, so it may have any name and may be in the log's folder.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Companion(ABC):
     name: ClassVar[str]
     """Name of the kind."""
     title: ClassVar[str]
-    """A few words about the file and the program that prints it."""
+    """Short description of the file and the program that prints it."""
 
     @abstractmethod
     def looks_right(self, head: bytes) -> bool:
@@ -45,7 +44,7 @@ class Companion(ABC):
 
 
 LISTS = ("scontrol", "sinfo", "kubernetes")
-"""Values of `source` for events that are states from machine lists."""
+"""Values of `source` for events derived from states in machine lists."""
 
 
 class TelemetryReader(Companion):
@@ -58,7 +57,7 @@ class TelemetryReader(Companion):
         Parameters
         ----------
         frame : TimeFrame
-            Its zone is the zone of wall-clock times.
+            Gives the zone of wall-clock times.
         hosts : frozenset of str
             Machines named in the log, for files that name their machine only in the file name.
 
@@ -71,7 +70,7 @@ class TelemetryReader(Companion):
 
 @dataclass(frozen=True)
 class CompanionFiles:
-    """The sources that complete a log: files next to it, servers, and the files that a mapping file adds."""
+    """The sources that complete a log: files next to the log, servers, and the files that a mapping file adds."""
 
     machines: dict[str, list[SourceFile]] = field(default_factory=dict)
     """Machine lists and machine event files, by the name of their kind."""
@@ -80,7 +79,7 @@ class CompanionFiles:
     servers: list[str] = field(default_factory=list)
     """Addresses of servers to query for samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
-    """Start and end of the time range to query from the servers, in UTC; by default the time in which jobs ran."""
+    """Start and end of the time range to query from the servers, in UTC. By default, the time in which jobs ran."""
     added: MapAddition | None = None
 
     @property
@@ -90,17 +89,17 @@ class CompanionFiles:
 
     @property
     def one_by_one(self) -> list[SourceFile]:
-        """The telemetry files, which are read one by one; server answers are not included."""
+        """The telemetry files, which are read one by one. Server responses are not included."""
         added = [] if self.added is None else self.added.one_by_one
         return [*added, *(file for files in self.telemetry.values() for file in files)]
 
     def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
-        """Return a copy that includes the telemetry that the user names: files, folders, archives and addresses.
+        """Return a copy that includes the files, folders, archives and addresses of telemetry that the user names.
 
         Parameters
         ----------
         taken : set of str
-            Paths of the log's files; no telemetry file may have the same path.
+            Paths of the log's files. No telemetry file may have one of these paths.
 
         Raises
         ------
@@ -139,7 +138,7 @@ def all_companions() -> list[Companion]:
 
 
 def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
-    """Return the files whose first bytes show that they complete a log; unreadable files go to the log's format."""
+    """Return the files whose first bytes show that they complete a log. The log's format handles unreadable files."""
     found = CompanionFiles()
     for file in files:
         head = file.peek()
@@ -156,7 +155,7 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
 def split_source(
     source: Path, files: list[SourceFile], settings: IngestSettings
 ) -> tuple[list[SourceFile], dict[str, str], CompanionFiles]:
-    """Return the files of the log, the options of its format, and the files that complete it.
+    """Return the log's files, its format's options, and the files that complete it.
 
     Raises
     ------
@@ -167,7 +166,7 @@ def split_source(
     """
     taken = {file.path for file in files}
     options = dict(settings.options or {})
-    if settings.format_name == "csv":  # the mapping file names the files of the log
+    if settings.format_name == "csv":  # the mapping file names the log's files
         return files, options, CompanionFiles().with_named(settings, taken)
     added = None
     if settings.format_name is not None and "map" in options:
@@ -193,10 +192,10 @@ def is_address(text: str) -> bool:
 
 
 def answers_of(trace: Path) -> Path:
-    """Return the folder next to a Trace that keeps server answers until the Trace is complete."""
+    """Return the folder next to a Trace that stores server responses until the Trace is complete."""
     return trace.with_name(f"{trace.name}.telemetry")
 
 
 def discard_answers(trace: Path) -> None:
-    """Remove the saved server answers of a Trace."""
+    """Remove the saved server responses of a Trace."""
     shutil.rmtree(answers_of(trace), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Read a delimited raw file as typed frames; unusable records go to the rejects with a reason."""
+"""Read a delimited raw file as typed frames. Unusable records are added to the rejects with a reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_table(
     adapt: Callable[[TableSchema, list[str]], TableSchema] | None = None,
     inspect: Callable[[bytes], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Return the usable records of a raw file as frames, in file order.
+    """Read the usable records of a raw file as frames, in file order.
 
     Parameters
     ----------
@@ -43,21 +43,21 @@ def read_table(
     file : SourceFile
         The raw file.
     schema : TableSchema
-        The file's columns; the dialect defines whether there is a header line. Records that repeat the primary key are
+        The file's columns. The dialect defines whether there is a header line. Records that repeat the primary key are
         rejected.
     delimiter : str
         One character.
     columns : list of str, optional
-        Column order of a file without a header line; the schema's order by default.
+        Column order of a file without a header line. The default is the schema's order.
     adapt : function (schema, header) -> schema, optional
-        For files with varying columns: returns the schema that fits the header.
+        Returns the schema that fits the header. Needed for files with varying columns.
     inspect : function (text) -> None, optional
-        Receives, block by block and before parsing, the text of the records that have the right number of fields.
+        Receives the text of the records that have the right number of fields, block by block and before parsing.
 
     Returns
     -------
     iterator of polars.DataFrame
-        The schema's columns that the file has, typed, plus `line` (Int64), the line on which the record starts.
+        The schema's columns that are in the file, typed, and `line` (Int64), the line on which the record starts.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _examined(
     cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
     if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
         return block, bad, cells
-    # Some records may lack their last field. If every record turns out to be complete, the parsed fields are already
+    # The last field may be missing in some records. If every record turns out to be complete, the parsed fields are
     # right.
     exact, bad = block.examine()
     if bad or len(exact.lines) != len(block.lines):
@@ -113,7 +113,7 @@ def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n")
     try:
         cells = next(csv.reader([text], delimiter=delimiter), [])
-    except csv.Error:  # a lone carriage return, or a cell beyond the module's limit
+    except csv.Error:  # a lone carriage return, or a cell longer than the module allows
         cells = text.split(delimiter)
     return [cell.strip() for cell in cells]
 
@@ -151,7 +151,7 @@ def _header(
 
 
 def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str, int]:
-    """Return the position of each column that is read, in schema order."""
+    """Return the position of each used column, in schema order."""
     for name in header:
         if header.count(name) > 1 and name in schema.names:
             raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint="rename one of the columns")
@@ -169,7 +169,7 @@ def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str
 
 
 def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
-    """Note the columns of a file that are not read."""
+    """Add a note that names the columns of a file that are not read."""
     if unused:
         shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
         sink.note(f"{path}: ignored columns: {shown}")
@@ -188,7 +188,7 @@ def _numbers(
         if column.kind in ("integer", "number"):
             types[str(position)] = column.polars
     words = [word for word in schema.missing if word]
-    positions = sorted({*used.values(), width - 1})  # the last field shows that a record is complete
+    positions = sorted({*used.values(), width - 1})  # if the last field is present, the record is complete
     try:
         cells = pl.read_csv(
             block.text,
@@ -197,7 +197,7 @@ def _numbers(
             schema=types,
             separator=delimiter,
             null_values=words,
-            missing_columns="insert",  # the empty field after a final delimiter, if no record has it
+            missing_columns="insert",  # if no record has the empty field after a final delimiter
         )
     except pl.exceptions.PolarsError:
         return None
@@ -226,8 +226,8 @@ def _usable(
 class SeenKeys:
     """Finds records that repeat the key of an earlier record.
 
-    As long as keys only increase, as job numbers do in most logs, it remembers only the last key. After the first key
-    that does not increase, it keeps a set of hashes; after the first repeated hash, a set of the keys themselves.
+    As long as keys only increase, as job numbers do in most logs, it stores only the last key. After the first key that
+    does not increase, it stores a set of hashes. After the first repeated hash, it stores a set of the keys themselves.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -265,7 +265,7 @@ class SeenKeys:
         return rises
 
     def _is_fresh(self, keys: pl.DataFrame) -> bool:
-        """Return whether no hash of the keys was seen before; if so, add the hashes."""
+        """Return whether all the keys' hashes are new. If so, add the hashes."""
         if self._hashes is None:
             self._hashes = {value for kept in self._kept for value in _hashes(kept)}
         hashes = _hashes(keys)

@@ -13,7 +13,7 @@ Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
 
 def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
-    """Return one attempt for each job, for sources that do not record attempts.
+    """Derive one attempt for each job, for sources that do not record attempts.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        Rows of attempts in the same order; the wait of an attempt is the queue time of its job.
+        Rows of attempts in the same order. An attempt's wait is its job's queue time.
     """
     nodes = ["node_count"] if "node_count" in started.columns else []
     return started.select(
@@ -41,7 +41,7 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_jobs(jobs: pl.DataFrame, sink: Sink) -> None:
-    """Write jobs, and one attempt for each job that got resources (`attempt_count`)."""
+    """Write jobs, and one attempt for each job that received resources (`attempt_count`)."""
     sink.write("jobs", jobs)
     sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
@@ -52,30 +52,30 @@ def in_seconds(duration: Spans) -> Spans:
 
 
 def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Compare a recorded duration with the duration between its record's times: True if they differ by a unit or more.
+    """Return whether a recorded duration differs by a unit or more from the duration between its record's times.
 
     Rounding to whole units explains smaller differences.
 
     Parameters
     ----------
     stated, ours : polars.Expr or polars.Series
-        The recorded and the computed duration [s] or GPU time [GPU*s]; if one is NULL, the result is NULL.
+        The recorded and the computed duration [s] or GPU time [GPU*s]. If either is NULL, the result is NULL.
     unit : polars.Expr, polars.Series or float
-        The unit of the recorded duration: 1 s by default, 60 s for minutes.
+        The unit of the recorded duration, 1 s by default and 60 s for minutes.
     """
     return (stated - ours).abs() >= unit
 
 
 def most_held(placements: str, start: str, end: str) -> str:
-    """Return a query for the largest number of GPUs in use at once on each machine, for sources without machine lists.
+    """Return a query for the most GPUs in use at once on each machine, for sources without machine lists.
 
     Parameters
     ----------
     placements : str
         A relation with node_id, gpu_count [GPUs], and the two time columns below.
     start, end : str
-        SQL names of the time columns. A row with an unknown end is assumed to continue. A row without a start, or with
-        an end equal to its start, does not count.
+        SQL names of the time columns. A row with an unknown end is assumed to continue. A row without a start, or whose
+        end equals its start, does not count.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def most_held(placements: str, start: str, end: str) -> str:
 
 
 def machines_in(placements: str, start: str, end: str) -> str:
-    """Return the rows of the table nodes for the machines named in placements, for sources that list no machines.
+    """Return SQL for the rows of the nodes table, derived from placements, for sources without machine lists.
 
     `placements` is a relation with node_id, cluster, gpu_count [GPUs], gpu_model, and times in `start` and `end`.
     """
@@ -111,12 +111,12 @@ def seconds_between(earlier: str, later: str) -> str:
 
 
 def shown_gpus(placements: str) -> str:
-    """Return a query for the minimum GPU count of each machine: the most in use at once, or the highest index plus one.
+    """Return a query for each machine's minimum GPU count: the most in use at once, or the highest index plus one.
 
     Parameters
     ----------
     placements : str
-        A relation with the columns of the table placements.
+        A relation with the columns of the placements table.
     """
     return f"""SELECT node_id, greatest(h.gpu_count, i.gpu_count) AS gpu_count
     FROM ({most_held(placements, "start_time", "end_time")}) h FULL JOIN (

@@ -1,4 +1,4 @@
-"""Detect the format of a source, and reject printouts that are easily mistaken for logs."""
+"""Detect a source's format, and reject printouts that are easily mistaken for logs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _FORMATS = "tracekit.ingest.formats"
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
-"""Maximum number of files to open for their first bytes: ten years of daily files."""
+"""Maximum number of files to open for their first bytes, which is ten years of daily files."""
 _PRINTOUTS = 64
 """Maximum number of files that are compared with known printouts."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """The format of a source, its files, and the reasons for this choice."""
+    """A source's format and files, and the reasons for choosing this format."""
 
     format: Format
     found: FoundFiles
@@ -38,7 +38,7 @@ class Detection:
 
 @cache
 def all_formats() -> dict[str, Format]:
-    """Return every format by name: the modules of tracekit.ingest.formats, then installed plug-ins."""
+    """Return every format by name, first the modules of tracekit.ingest.formats, then installed plug-ins."""
     known: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in modules(_FORMATS)}
     for entry in metadata.entry_points(group=_GROUP):
         member = entry.load()
@@ -54,7 +54,7 @@ def find_format(name: str) -> Format:
     UnknownFormatError
         No format has this name.
     """
-    # The module with the name of the format is tried first, because importing all formats takes long.
+    # Try the module with the format's name first, because importing all formats is slow.
     module = name.replace("-", "_")
     if not module.startswith("_") and module in {info.name for info in iter_modules(import_module(_FORMATS).__path__)}:
         member: Format = import_module(f"{_FORMATS}.{module}").FORMAT
@@ -67,14 +67,14 @@ def find_format(name: str) -> Format:
 
 
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
-    """Return the format of a source with its files.
+    """Detect the format of a source, and find its files.
 
-    Without `format_name`, file names decide, then the files' first bytes.
+    Without `format_name`, the file names decide, and then the files' first bytes.
 
     Raises
     ------
     UnknownFormatError
-        No format fits, several fit, or the requested format does not fit.
+        No format matches, several match, or the requested format does not match.
     """
     if format_name is not None:
         member = find_format(format_name)
@@ -108,7 +108,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
 def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
     """Return known printouts that no format reads: a pattern for the first bytes, the problem, and a better command.
 
-    Such printouts show a single moment or only totals, or lack data that every question needs.
+    These printouts show only one point in time or only totals, or they omit data that every analysis needs.
     """
     from tracekit.ingest.formats._slurm_text import COMMAND
 
@@ -155,7 +155,7 @@ def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    """Return the files whose names fit the format, and the files of kinds without a fixed name, by their first bytes.
+    """Return the files whose names fit the format. Files of kinds without a fixed name are found by their first bytes.
 
     If the first bytes of a file fit another kind of file but not the kind of its name, the file is left out.
     """
@@ -186,7 +186,7 @@ def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
 
 
 def _by_head(files: list[SourceFile], kinds: tuple[RawFile, ...]) -> list[tuple[SourceFile, RawFile]]:
-    """Return the files whose first bytes fit one of the kinds, each with the first kind that fits."""
+    """Return the files whose first bytes fit one of the kinds, each with the first matching kind."""
     found = []
     for file in files[:_HEADS]:
         head = file.peek()

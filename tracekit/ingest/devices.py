@@ -1,7 +1,7 @@
 """Classify a device by its name: a GPU, part of a GPU, another device, or unknown.
 
-A device that is not listed here may be an accelerator. The GPU count of a job with such a device is unknown unless the
-option gpu_resource sets how many GPUs the device counts as. `tracekit.gpu_parts` covers parts of GPUs.
+A device that is not listed here may be an accelerator. If a job has an unlisted device, its GPU count is unknown unless
+the gpu_resource option sets how many GPUs the device counts as. `tracekit.gpu_parts` handles parts of GPUs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 GPU_RESOURCE = Option(
     "",
-    "devices that count as GPUs, each as NAME or NAME=FACTOR: npu, gpu:vgpu=0.25, huawei.com/Ascend910=1, fpga=0; give "
-    "several with commas between them, or the option several times",
+    "devices that count as GPUs, each as NAME or NAME=FACTOR: npu, gpu:vgpu=0.25, huawei.com/Ascend910=1, fpga=0; "
+    "separate several with commas, or repeat the option",
 )
-"""The option of formats whose logs name devices."""
+"""The option for formats whose logs name devices."""
 
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
 """Kubernetes resource names of whole GPUs."""
@@ -33,7 +33,7 @@ _MOST = 4_096.0
 
 
 def device_factors(text: str) -> dict[str, float]:
-    """Return the number of GPUs that each device counts as, from the option gpu_resource, by its lowercase name.
+    """Return the number of GPUs that each device counts as in the gpu_resource option, by lowercase name.
 
     Raises
     ------
@@ -52,19 +52,19 @@ def device_factors(text: str) -> dict[str, float]:
         if not name.strip() or not valid or (equals and float(factor) > _MOST):
             hint = "give NAME or NAME=FACTOR, such as huawei.com/Ascend910 or npu=1"
             raise UsageError(
-                f"'{word[:80]}' does not name a device and its GPUs", where="--option gpu_resource", hint=hint
+                f"'{word[:80]}' is not a device with a number of GPUs", where="--option gpu_resource", hint=hint
             )
         found[name.strip().lower().removeprefix("gres/")] = float(factor) if equals else 1.0
     return found
 
 
 def factor_of(factors: Mapping[str, float], *names: str) -> float | None:
-    """Return the factor [GPUs] of the first name that the option gpu_resource lists; None if it lists no such name."""
+    """Return the factor [GPUs] of the first name listed in the gpu_resource option, or None if no name is listed."""
     return next((factors[name.lower()] for name in names if name.lower() in factors), None)
 
 
-# Generic resources (GRES) that sites declare but that are not accelerators: fast disks, network ports, licences,
-# displays.
+# Generic resources (GRES) that sites declare although they are not accelerators, such as fast disks, network ports,
+# licences and displays.
 _NO_GRES = re.compile(
     r"craynetwork|gpumem|gpuutil|none|"
     r"(?!.*gpu|.*vram).*(?:tmp|scratch|disk|dsk|ssd|hdd|nvme|stor|lustre|gpfs|beegfs|ceph|bandw|net|infini|roce|rdma|"
@@ -72,7 +72,7 @@ _NO_GRES = re.compile(
     r"nic|hca\d*|ib\d*|opa|mlx\d*.*|efa|eth.*|bw|fs|nfs|bb|lic|hbm|slots?",
     re.ASCII | re.IGNORECASE,
 )
-# Kubernetes extended resources that are not accelerators: networks, files, virtual machines, cryptography.
+# Kubernetes extended resources that are not accelerators, such as networks, files, virtual machines and cryptography.
 _NO_EXTENDED = re.compile(
     r".*(?:rdma|hca|roce|infiniband|sriov|/ib\b|/efa|\beni\b|/nic\b|/vf|network|hostdev|multus|ovs|dpdk|kubevirt|"
     r"/kvm|/tun|/vhost|/fuse|sgx|tdx|/sev|/qat|/dsa|/iaa|batch-cpu|batch-memory|mid-cpu|mid-memory|ephemeral|hugepage|"
@@ -82,12 +82,12 @@ _NO_EXTENDED = re.compile(
 
 
 def is_gres_device(kind: str) -> bool:
-    """Return whether a Slurm generic resource (GRES) type, such as 'gpu' or 'npu', may be an accelerator."""
+    """Return whether a type of Slurm generic resource (GRES), such as 'gpu' or 'npu', may be an accelerator."""
     return _NO_GRES.fullmatch(kind) is None
 
 
 def is_extended_device(name: str) -> bool:
-    """Return whether a Kubernetes resource may be an accelerator: it has a slash and is not a known other resource."""
+    """Return whether a Kubernetes resource may be an accelerator: it has a slash and is not excluded above."""
     return "/" in name and _NO_EXTENDED.fullmatch(name) is None
 
 
@@ -99,7 +99,7 @@ _ACCELERATOR = re.compile(
 
 
 def is_accelerator(name: str) -> bool:
-    """Return whether a site-defined resource has the name of an accelerator.
+    """Return whether a site-defined resource is named like an accelerator.
 
     For schedulers without device types.
 
@@ -127,7 +127,7 @@ class UnknownDevices:
         self._counts: Counter[str] = Counter()
 
     def add(self, holders: Iterable[tuple[str, str]], of: int | None) -> None:
-        """Count owners with unknown devices, among `of` examined; each has a name and its devices, separated by '|'."""
+        """Count owners with unknown devices, out of `of` examined. Each is a name and its devices, separated by '|'."""
         found = list(holders)
         for _, devices in found:
             self._counts.update(devices.split("|"))
@@ -136,7 +136,7 @@ class UnknownDevices:
             len(found),
             of,
             f"{self._things} with unknown devices; their number of GPUs is unknown (the option "
-            "gpu_resource sets how many GPUs a device counts)",
+            "gpu_resource sets how many GPUs a device counts as)",
             [f"{holder}: {devices}" for holder, devices in found],
         )
 
@@ -148,5 +148,5 @@ class UnknownDevices:
             example = self._counts.most_common(1)[0][0]
             self._sink.note(
                 f"unknown devices of {self._things}: {named}{more}; their GPUs are unknown; "
-                f"--option gpu_resource={example}=FACTOR sets how many GPUs a device counts, 0 for none"
+                f"--option gpu_resource={example}=FACTOR sets how many GPUs a device counts as, 0 for none"
             )

@@ -1,10 +1,10 @@
-"""Run tasks on other machines, and read files one by one, here or each in a task.
+"""Run tasks on other machines, and read files one by one, in this process or in one task per file.
 
-A task's result is kept next to the Trace until this process takes it over. Results are taken over in file order, so the
-Trace does not depend on which machine read which file. Tasks write into the hidden folder in which the Trace is built,
-which every machine must see at the same path. The folder is removed when the Trace is finished or the run fails. If a
-task starts again because its machine was lost, it writes under another name, and its return value shows which output
-counts.
+A task's result is stored next to the Trace until this process takes it over. It takes the results over in file order,
+so the Trace does not depend on which machine read which file. Tasks write into the hidden folder in which the Trace is
+built, which every machine must see at the same path. The folder is removed when the Trace is finished or the run fails.
+If a task starts again because its machine was lost, it writes under another name, and its return value shows which
+output counts.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ if TYPE_CHECKING:
     from tracekit.workers import Workers
 
 
-# Keep the output of reading one file in a file of its own. `take_over` has the same effect as reading the raw file at
+# Store the output of reading one file in a separate file. `take_over` has the same effect as reading the raw file at
 # that point.
 #
 # A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
 # record counts, and the items that the reader yields. `take_over` makes the same calls on another sink, as if this
 # process had read the file.
 #
-# A record consists of its size, a JSON head (kind, arguments, sizes of the blobs), and the blobs: frames as Arrow
-# streams, samples as plain numbers.
+# A record consists of its size, a JSON head (kind, arguments, blob sizes), and the blobs. Frames are stored as Arrow
+# streams and samples as plain numbers.
 
 _SIZE = 8
-"""Number of bytes that store the size of a head."""
+"""Number of bytes used for the size of a head."""
 _CALLS = frozenset({"add_rejected", "check", "note", "write"})
 """Methods of a sink whose calls are recorded."""
 
 
 class RecordingSink(Sink):
-    """Records the output of one file's reader; use it as a context manager.
+    """Records the output of one file's reader. Use it as a context manager.
 
     Parameters
     ----------
     path : Path
-        The output file; it is removed if the context ends with an error.
+        The output file, which is removed if the context ends with an error.
     shown : Path
         Folder of the Trace, shown in messages.
     options, memory_limit
-        The same as in the sink that receives the output.
+        As in the sink that receives the output.
     """
 
     def __init__(self, path: Path, shown: Path, options: Mapping[str, str], memory_limit: str | None) -> None:
-        # The reader of one file writes rows only through its sink.
+        # A file's reader writes rows only through its sink.
         nothing: Any = None
         super().__init__(nothing, options, Progress(), memory_limit)
         self._path, self._shown = path, shown
@@ -148,7 +148,7 @@ def _stream(frame: pl.DataFrame) -> bytes:
 
 
 def take_over(path: Path, sink: Sink) -> Iterator[Any]:
-    """Repeat on `sink` the calls that a reader made on a recording sink, and yield the items that it yielded.
+    """Repeat on `sink` the calls that a reader made on a recording sink, and yield the reader's items.
 
     Raises
     ------
@@ -210,9 +210,9 @@ class Made(Generic[Result]):
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[Item, Result]):
-    """Work that any machine can do; returns the name of its result, or an error that the machine did not cause.
+    """Work that any machine can do. It returns the name of its result, or an error that the machine did not cause.
 
-    If such an error were raised, the task would be retried and then fail with another machine's traceback.
+    If the error were raised, the task would be retried and then fail with another machine's traceback.
     """
 
     folder: Path
@@ -221,11 +221,11 @@ class Task(ABC, Generic[Item, Result]):
     """Folder of the Trace, shown in messages."""
     memory_limit: str
     version: str = field(default_factory=lambda: __version__, init=False)
-    """tracekit version of the process that hands out the work; every machine needs the same version."""
+    """tracekit version of the process that distributes the work. Every machine needs the same version."""
 
     @abstractmethod
     def work(self, item: Item, place: Path) -> Result:
-        """Do the work for an item, and write to `place`; no other task writes there."""
+        """Do the work for an item, and write to `place`, where no other task writes."""
 
     def __call__(self, item: Item) -> Made[Result] | TracekitError:
         """Return the result for an item, or the error that prevented it."""
@@ -243,14 +243,14 @@ class Task(ABC, Generic[Item, Result]):
 
 
 def task_folder(sink: Sink, name: str) -> Path:
-    """Return a folder for the output of tasks; it is removed with the folder in which the Trace is built."""
+    """Return a folder for the output of tasks. It is removed with the folder in which the Trace is built."""
     folder = sink.writer.scratch / name
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def finished(workers: Workers, work: Task[Item, Result], items: Sequence[Item]) -> Generator[Made[Result]]:
-    """Yield the workers' result for each item, in the order given.
+    """Yield the workers' result for each item, in the items' order.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def finished(workers: Workers, work: Task[Item, Result], items: Sequence[Item]) 
 
 
 def require_seen(path: Path, size: int, host: str, shown: Path) -> None:
-    """Check that this machine sees a task's result as it was written.
+    """Check that this machine sees the complete result of a task.
 
     Raises
     ------
@@ -279,16 +279,16 @@ def require_seen(path: Path, size: int, host: str, shown: Path) -> None:
 def read_each(
     files: Sequence[tuple[K, SourceFile]], read: Callable[[K, SourceFile, Sink], Iterator[T]], sink: Sink
 ) -> Iterator[T]:
-    """Yield the items that `read` yields for each file, in the order given.
+    """Yield the items that `read` yields for each file, in the files' order.
 
     Parameters
     ----------
     files : sequence of (key, SourceFile)
         The files, each with the key that `read` needs.
     read : function (key, file, sink) -> iterator
-        Reads one file independently of the others and yields frames or samples. The function is pickled together with
-        the object it is bound to. It may use only some members of the sink: the options, `opened`, `write`, and the
-        methods that count and add notes.
+        Reads one file independently of the others and yields frames or samples. The function is pickled with the object
+        to which it is bound. It may use only some members of the sink: the options, `opened`, `write`, and the methods
+        that count and add notes.
 
     Raises
     ------
@@ -330,18 +330,19 @@ def _size(file: SourceFile) -> int:
 
 @dataclass(frozen=True)
 class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
-    """Reads one file, and returns the size of the output it has written."""
+    """Reads one file, and returns the size of the output."""
 
     read: Callable[[Any, SourceFile, Sink], Iterator[Any]]
     options: Mapping[str, str]
 
     def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
-        """Read a file of a size that the calling process knows."""
+        """Read a file after checking its size against the size that the calling process found."""
         key, file, size = item
         host = socket.gethostname()
         if not file.origin.is_file():
             raise SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
-        # A log that is still being written may have grown; a shorter file there is a different file or an old copy.
+        # A log that is still being written may have grown. A shorter file on this host is a different file or an old
+        # copy.
         if _size(file) < size:
             what = f"has {_size(file):,} bytes on {host}, but {size:,} here"
             raise SourceError(what, where=file.origin, hint=SHARE)

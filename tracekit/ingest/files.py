@@ -1,7 +1,7 @@
-"""The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
+"""Read the raw files of a source (a folder, a file or an archive) as streams, without unpacking them to disk.
 
-The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst get the
-name of the unpacked file, even inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst are named
+after their unpacked content, even inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 # Find the parts of split files by name, and check that no part is missing.
 #
-# Public traces that exceed the size limit of a host are split: the PAI tables are pai_instance_table.tar.gz.partaa,
-# .partab and so on.
+# Public traces that exceed a host's size limit are split. The PAI tables, for example, are
+# pai_instance_table.tar.gz.partaa, .partab and so on.
 
 _NAMED = re.compile(r"(?P<whole>.+)(?P<link>\.part[-_.]?)(?P<index>\d+|(?!ial$)[a-z]{2,3})")
 _ENDINGS = "gz|tgz|zip|bz2|xz|tar|csv|tsv|txt|json|jsonl|log|swf"
@@ -58,21 +58,21 @@ class _Piece(NamedTuple):
     path: Path
     whole: str
     style: tuple[str, bool]
-    """The file name before the part number, and whether the number is written in letters."""
+    """The file name before the part number, and whether letters are used as the number."""
     number: int
 
 
 def find_parts(paths: Iterable[Path]) -> dict[Path, list[Path]]:
-    """Return the parts, in order, of each split file among the files of one folder, by the path of the whole file.
+    """Find the split files in one folder, and return each file's parts in order, by the path of the whole file.
 
     Names with `.part` before the number or letters are always parts. Names that end in only a number or letters
-    (`log.csv.001`, `log.csv.aa`) are parts only if these follow a usual suffix and the first part is present; after the
-    suffix of an archive, a number always marks a part. Parts next to the whole file are ignored.
+    (`log.csv.001`, `log.csv.aa`) are parts only if a usual suffix precedes the ending and the first part is present.
+    After an archive suffix, a number always marks a part. Parts next to the whole file are ignored.
 
     Raises
     ------
     SourceError
-        A part is missing, or the parts of one file follow two naming schemes.
+        A part is missing, or one file's parts follow two naming schemes.
     """
     paths = list(paths)
     names = {path.name for path in paths}
@@ -104,7 +104,7 @@ def _piece(path: Path) -> _Piece | None:
 
 
 def _is_meant(group: list[_Piece]) -> bool:
-    """Return whether files with such names are parts; rotated logs end in numbers too."""
+    """Return whether files with these names are parts. The names of rotated logs also end in numbers."""
     link, letters = group[0].style
     if link != "." or (not letters and _ARCHIVE.fullmatch(group[0].whole)):
         return True
@@ -153,19 +153,19 @@ class SourceFile:
     """One raw file of a source."""
 
     path: str
-    """POSIX path relative to the source; the path of an archive member begins with the archive's name. Bytes that are
+    """POSIX path relative to the source. The path of an archive member begins with the archive's name. Bytes that are
     not UTF-8 are escaped by `tracekit.text.readable_name`.
     """
     size: int
-    """Size of the content if known, else of the compressed file [bytes]."""
+    """Size of the content, or of the compressed file if that is unknown [bytes]."""
     origin: Path
-    """The file on disk that contains it, or its first part."""
+    """The file on disk that contains the raw file, or the first part of a split file."""
     opener: Callable[[], AbstractContextManager[ByteStream]]
     """Opens the content as an unbuffered stream."""
     note: str = ""
-    """Note for the user about the file's origin; '' if a note is not needed."""
+    """Note for the user about the file's origin, or '' if no note is needed."""
     apart: bool = True
-    """Whether another process can read it as a file on disk; otherwise it is in an archive."""
+    """Whether another process can read it as a file on disk, that is, whether it is outside any archive."""
 
     @property
     def name(self) -> str:
@@ -174,7 +174,7 @@ class SourceFile:
 
     @property
     def parent(self) -> str:
-        """Name of the folder that contains the file; '' at the top level of the source."""
+        """Name of the folder that contains the file, or '' at the top level of the source."""
         return PurePosixPath(self.path).parent.name
 
     @contextmanager
@@ -184,8 +184,8 @@ class SourceFile:
         Raises
         ------
         SourceError
-            The file cannot be read, or its compressed data is damaged; may also be raised later, while the stream is
-            read.
+            The file cannot be read, or its compressed data is damaged. This may also be raised later, while the stream
+            is read.
         """
         with ExitStack() as stack:
             with read_errors(self.path):
@@ -204,7 +204,7 @@ class SourceFile:
             return stream.read(size)
 
     def peek(self, size: int = 65_536) -> bytes | None:
-        """Return the first bytes of the content; None if it cannot be read; its reader then reports why."""
+        """Return the first bytes of the content, or None if it cannot be read, in which case its reader reports why."""
         try:
             return self.head(size)
         except SourceError:
@@ -212,7 +212,7 @@ class SourceFile:
 
 
 class _Checked(io.RawIOBase):
-    """A stream that turns read failures into SourceErrors; errors of the code that reads it pass unchanged."""
+    """A stream that turns read failures into SourceErrors. Errors of the code that uses the stream pass unchanged."""
 
     def __init__(self, stream: ByteStream, path: str) -> None:
         super().__init__()
@@ -253,19 +253,19 @@ def read_errors(path: str | Path) -> Iterator[None]:
 
 
 def source_files(source: Path, max_inflation: float = IngestSettings.max_inflation) -> list[SourceFile]:
-    """Return the raw files of a source, ordered by path; archives are replaced by their members.
+    """List the raw files of a source, ordered by path. Archives are replaced by their members.
 
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of a split file; its other parts are then read too.
+        A folder, a file, an archive, or one part of a split file, whose other parts are then also read.
     max_inflation : float
-        Maximum number of decompressed bytes per compressed byte; content below 64 MiB is always read.
+        Maximum number of decompressed bytes per compressed byte. Content below 64 MiB is always read.
 
     Raises
     ------
     SourceError
-        The source does not exist, is empty, cannot be read, lacks a part, or contains a damaged or unsafe archive.
+        The source does not exist, is empty, is incomplete, cannot be read, or contains a damaged or unsafe archive.
     UsageError
         `max_inflation` is below 1.
     """
@@ -333,7 +333,7 @@ def _joined(path: str, parts: list[Path], max_inflation: float) -> list[SourceFi
 
 
 def _whole(path: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
-    """Return the members of an archive, or the file itself; both may be split into parts.
+    """Return the members of an archive, or the file itself. Both may be split into parts.
 
     `path` is relative to the source.
     """
@@ -361,7 +361,7 @@ def _plain(path: Path) -> io.FileIO:
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
-    """Return a compressed file as its content, named without the suffix; return any other file unchanged."""
+    """Replace a compressed file by its content, named without the suffix. Any other file is returned unchanged."""
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file
@@ -394,7 +394,7 @@ class HashingReader:
         self._job: Future[None] | None = None
 
     def read(self, size: int = _BUFFER) -> bytes:
-        """Return the next bytes, b'' at the end."""
+        """Return the next bytes, or b'' at the end."""
         chunk = self._stream.read(size)
         if self._job is not None:
             self._job.result()

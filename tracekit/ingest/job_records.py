@@ -1,7 +1,7 @@
-"""Build jobs from logs that write several records per job: queued, started, ended, run again.
+"""Build jobs from logs that write several records per job, such as queued, started, ended and run again.
 
 A reader turns each record into a row of RECORD. Rows with a start belong to the run that began at that time. If a run
-has several rows, the latest value of each column is used. Rows without a start describe only the job. `combine_records`
+has several rows, each column's latest value is used. Rows without a start describe only the job. `combine_records`
 combines the rows into the tables below, and `write_job_tables` writes them as common tables:
 
     fact    one row per job, with the columns of `jobs` and `last_end`
@@ -66,18 +66,18 @@ RECORD = {
     "deleted": pl.Boolean(),
 }
 """Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
-began before `end_s`, or the job if it has no run, ended then. `deleted` means that a request at `end_s` asked to end
-the job.
+began before `end_s`, or the job if it has no run, ended at `end_s`. `deleted` means that a request to end the job was
+made at `end_s`.
 """
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
-"""The times that must be in ascending order."""
+"""Times that must be in ascending order."""
 
 _ALL = TimeColumns({f"{name}_time": f"{name}_time" for name in _TIMES})
 
 
 def record_frame(rows: Iterable[Row], times: RecordTimes, wall: tuple[str, str] | None = None) -> pl.DataFrame:
-    """Return rows as a frame to stage, with impossible times set to NULL; keys missing from a row are unknown.
+    """Return rows as a frame to stage, with impossible times set to NULL. Keys missing from a row are unknown.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def record_frame(rows: Iterable[Row], times: RecordTimes, wall: tuple[str, str] 
     times : RecordTimes
         The time checks of that file.
     wall : (str, str), optional
-        If the times are wall-clock times: their zone, and the rule for the doubled hour.
+        The zone and the rule for the doubled hour, if the times are wall-clock times.
     """
     frame = pl.DataFrame(list(rows), schema=RECORD)
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(f"{name}_time") for name in _TIMES)
@@ -147,7 +147,7 @@ SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
                WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
 FROM ended"""
 
-# If the end of a run was never recorded and another run began, the time at which the run released its nodes is unknown.
+# If a run's end was never recorded and another run began, the time at which the run released its nodes is unknown.
 _PLACED = """
 CREATE TABLE place AS
 SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,
@@ -156,7 +156,7 @@ FROM run WHERE place_node IS NOT NULL AND (end_time IS NOT NULL OR latest)"""
 
 
 def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, only: str = "true") -> None:
-    """Build the tables fact, run, place and usage from the staged rows that satisfy the SQL condition `only`."""
+    """Build the fact, run, place and usage tables from the staged rows that satisfy the SQL condition `only`."""
     con.execute(
         f"CREATE VIEW record AS SELECT *, row(coalesce(told, 0), ord) AS o FROM read_parquet({sql_text(staged)}) "
         f"WHERE {only}"
@@ -193,12 +193,12 @@ def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, on
 
 
 def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
-    """Write the common tables; return the number of jobs with several attempts.
+    """Write the common tables, and return the number of jobs with several attempts.
 
     Parameters
     ----------
     con : DuckDB connection
-        Contains the tables fact, run, place and usage.
+        Contains the fact, run, place and usage tables.
     sink : Sink
         Receives the tables.
     """

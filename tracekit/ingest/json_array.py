@@ -1,4 +1,4 @@
-"""Read the objects of a JSON document in bounded memory, each with its line; text between objects is rejected.
+"""Read the objects of a JSON document in bounded memory, each with its line. Text between objects is rejected.
 
 - `json_runs`: a JSON array of objects that is the whole document or the value of one of its keys.
 - `json_items`: a document that lists objects as `{"apiVersion": ..., "items": [...], ...}`, as an array, one per line,
@@ -50,7 +50,7 @@ class JsonRun(NamedTuple):
     """Consecutive objects of the array."""
 
     texts: list[bytes]
-    """Text of each object; the content between its braces is not checked yet."""
+    """Text of each object. The content between its braces is not checked yet."""
     lines: NDArray[np.int64]
     """Line on which each object starts, counted from 1."""
     bad: list[BadRecord]
@@ -59,7 +59,7 @@ class JsonRun(NamedTuple):
 
 @prefetched
 def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator[JsonRun]:
-    """Return the objects of a JSON array in runs, with any unexpected text between them.
+    """Yield the objects of a JSON array in runs, with any unexpected text between them.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator
     path : str
         The file's name, for error messages.
     key : str, optional
-        Key of the array in the document, or a path of keys separated by dots. By default the document itself is the
+        Key of the array in the document, or a path of keys separated by dots. By default, the document itself is the
         array.
 
     Raises
@@ -136,7 +136,7 @@ def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:
 
 
 def _end_of_path(head: bytes, keys: list[str]) -> int | None:
-    """Return the end of the bracket that opens the array under nested keys; None if it is not there."""
+    """Return the end of the bracket that opens the array under nested keys, or None if it is missing."""
     places, steps = _braces(head)
     depth = np.concatenate(([0], np.cumsum(steps)))
     at = 0
@@ -144,7 +144,7 @@ def _end_of_path(head: bytes, keys: list[str]) -> int | None:
         opens = rb"\[" if level == len(keys) else rb"\{"
         for match in re.compile(rb'"%s"\s*:\s*' % re.escape(key.encode()) + opens).finditer(head, at):
             here = int(np.searchsorted(places, match.start()))
-            # An object that has ended by then contains none of the later keys.
+            # An object that has already ended contains none of the later keys.
             if depth[here] == level and depth[int(np.searchsorted(places, at)) : here + 1].min() >= (
                 level if at else 0
             ):
@@ -158,7 +158,7 @@ def _end_of_path(head: bytes, keys: list[str]) -> int | None:
 def _in_array(
     data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None]:
-    """Return the objects in the array and the position of its end; None if the end has not been read yet.
+    """Return the objects in the array, and the position of its end or None if the end has not been read yet.
 
     `data` begins inside the array, after an object or after the bracket.
     """
@@ -207,7 +207,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     depth = np.cumsum(steps)
     closes = steps < 0
     if (depth < 0).any():
-        # An extra closing brace ends no object: it lowers the floor and stays in the text between objects.
+        # An extra closing brace ends no object. It lowers the floor and stays in the text between objects.
         floor = np.minimum(np.minimum.accumulate(depth), 0)
         closes &= np.diff(floor, prepend=0) == 0
         depth -= floor
@@ -217,9 +217,9 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions of braces outside strings, and 1 for each opening brace, -1 for each closing brace."""
+    """Return the positions of braces outside strings, with 1 for each opening and -1 for each closing brace."""
     if b"\\" in data:
-        # An escaped quote does not end a string; it is replaced by blanks, which keep all positions.
+        # An escaped quote does not end a string. It is replaced by blanks, which keep all positions.
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     array = np.frombuffer(data, dtype=np.uint8)
     marks = np.flatnonzero((array == _QUOTE) | (array == _OPEN) | (array == _CLOSE))
@@ -242,14 +242,14 @@ def _run(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: 
 
 
 def json_items(opened: OpenedFile, key: str) -> Iterator[list[Record]]:
-    """Yield the objects of a file in runs and count them; anything that is not an object is rejected.
+    """Yield the objects of a file in runs and count them. Anything that is not an object is rejected.
 
     Parameters
     ----------
     opened : OpenedFile
         The file.
     key : str
-        Key of the array in an object that lists the records; the file may contain several such objects.
+        Key of the array in an object that lists the records. The file may contain several of these objects.
 
     Raises
     ------
@@ -278,7 +278,7 @@ def json_items(opened: OpenedFile, key: str) -> Iterator[list[Record]]:
 
 
 def _is_frame(text: bytes) -> bool:
-    """Return whether text between objects only ends an array and the object around it."""
+    """Return whether text between objects only ends an array and its enclosing object."""
     rest = text.strip(b"}], \t\r\n")
     if not rest or text.startswith(b"],"):
         return True
@@ -320,7 +320,7 @@ def _head(stream: ByteReader) -> bytes:
 
 
 def array_of(head: bytes, keys: Sequence[str]) -> re.Match[bytes] | None:
-    """Return the match at which a top-level array with one of these names begins; None without such an array."""
+    """Return the match at which a top-level array with one of these names begins, or None if there is none."""
     text = head.removeprefix(_UTF8_BOM).lstrip()
     if not text.startswith(b"{"):
         return None
@@ -338,7 +338,7 @@ def array_items(opened: OpenedFile, keys: Sequence[str]) -> Iterator[list[Record
     Raises
     ------
     SourceError
-        There is no such array, or the file ends inside it.
+        The array is missing, or the file ends inside it.
     """
     head = _head(opened.stream)
     match = array_of(head, keys)
@@ -348,12 +348,12 @@ def array_items(opened: OpenedFile, keys: Sequence[str]) -> Iterator[list[Record
             f"is not a JSON object with the array {names}", where=opened.path, hint="fetch the file again"
         )
     begin = match.end() - 1
-    # json_runs counts lines, so the lines before the array are kept.
+    # json_runs counts lines, so keep the lines before the array.
     stream = Joined(b"\n" * head.count(b"\n", 0, begin) + head[begin:], opened.stream)
     for run in json_runs(stream, opened.path):
         found = [_array_item(int(line), raw) for line, raw in zip(run.lines.tolist(), run.texts, strict=True)]
         for bad in run.bad:
-            # The text after the array is the rest of the object around it.
+            # The text after the array is the rest of the enclosing object.
             if bad.reason.startswith("text after") and _AFTER.fullmatch(bad.raw[-_LONGEST_ITEM:]):
                 continue
             found.append(Record(bad.line, bad.raw, {}, bad.reason))
@@ -371,18 +371,18 @@ def _array_item(line: int, raw: bytes) -> Record:
 
 
 def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun]:
-    """Return the objects of a JSON document in runs, as `json_runs` does.
+    """Yield the objects of a JSON document in runs, as `json_runs` does.
 
     Parameters
     ----------
     place : str
-        Dotted path of the array of records; '.' means the document itself, which is an array or an object whose values
+        Dotted path of the array of records. '.' means the document itself, which is an array or an object whose values
         are the records.
 
     Raises
     ------
     SourceError
-        The document has no such array, or ends in the middle.
+        The document does not contain the array, or ends in the middle.
     """
     if place != ".":
         return json_runs(stream, path, place)
@@ -396,13 +396,13 @@ def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun
 
 
 def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
-    """Yield the values of an object; their keys are not records."""
+    """Yield the values of an object. Their keys are not records."""
     cut = text.index(b"{") + 1
     if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
         hint = "for one object per line, leave out records; for an array inside the document, write its path"
         raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
     closed = False
-    # Newlines before the brace keep the line numbers right.
+    # Newlines before the brace keep the line numbers correct.
     before = b"[" + b"\n" * text.count(b"\n", 0, cut)
     for run in json_runs(Joined(before + text[cut:], stream, b"]"), path):
         bad = []

@@ -1,4 +1,4 @@
-"""Lay out the tables of a Trace as single files or partitions, at the end of an ingest or for an existing Trace."""
+"""Store the tables of a Trace as single files or partitions, at the end of an ingest or for an existing Trace."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from tracekit.manifest import Manifest, Partition, TableInfo
 
 
-# Split sample tables into partitions. If other machines help, each task writes some partitions of one cluster.
+# Split sample tables into partitions. If there are workers, each task writes some of one cluster's partitions.
 #
 # A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
-# returns their names. This process moves the files into place, in order; files of a lost machine are never moved. Each
-# file is byte for byte the file that this process would write.
+# returns their names. This process moves the files into place, in order. Files of a lost machine are never moved. Each
+# file is byte for byte the file that this process would have written.
 
 TASK_ROWS = 2_000_000
-"""Maximum number of rows for a task that takes several partitions: a few seconds of work."""
+"""Maximum number of rows for a task with several partitions, which is a few seconds of work."""
 
 
 def _nodes_sql(path: Path) -> str:
-    """Return the query for the machine columns that the split needs, even if the table does not exist."""
+    """Return the query for the machine columns needed for the split, even if the table does not exist."""
     if not path.is_file():
         return "SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false"
     return f"SELECT node_id, cluster FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
@@ -62,7 +62,7 @@ def _cut(
     found: list[Partition] = []
     with closing(finished(sink.workers, work, groups)) as done:
         for number, made in enumerate(done):
-            sink.progress.stage(f"cutting {table} into days: {number + 1} of {len(groups)} tasks are done")
+            sink.progress.stage(f"splitting {table} into days: {number + 1} of {len(groups)} tasks are done")
             for partition in made.result:
                 path, goal = work.folder / made.name / partition.path, folder / partition.path
                 require_seen(path, partition.bytes, made.host, work.shown)
@@ -73,7 +73,7 @@ def _cut(
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    """Yield the partitions of each task: adjacent partitions of one cluster, because their days are adjacent too."""
+    """Yield each task's partitions, which are adjacent partitions of one cluster, because their days are adjacent."""
     for _, some in groupby(parts, lambda part: (part.cluster, part.day is None)):
         group: list[Part] = []
         for part in some:
@@ -125,21 +125,21 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
     layout : str
         day, none or auto.
     earlier : Manifest, optional
-        Manifest of the Trace being appended to; with auto, tables that are already partitioned stay partitioned.
+        Manifest of the Trace being appended to. With auto, tables that are already partitioned stay partitioned.
     """
     before = earlier.tables if earlier is not None else {}
     tables = _to_cut(sink.writer.tables(), layout, before)
     if not tables:
         return
-    sink.progress.stage("cutting tables into days")
+    sink.progress.stage("splitting tables into days")
     with sink.connect() as con:
-        # Only the jobs written now; the partitions with all other jobs stay unchanged.
+        # Split only the jobs written now. The partitions with all other jobs stay unchanged.
         sink.attach(con, "jobs", "nodes")
         sink.writer.cut(con, tables, partial(_cut, sink))
 
 
 def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, TableInfo]) -> list[str]:
-    """Return the tables to split; the job tables are split together, each sample table alone."""
+    """Return the tables to split. The job tables are split together, and each sample table is split alone."""
     if layout == "none":
         return []
     found = []

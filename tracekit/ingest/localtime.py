@@ -1,4 +1,4 @@
-"""Convert wall-clock times to UTC, and never guess if a time is ambiguous."""
+"""Convert wall-clock times to UTC without guessing when a time is ambiguous."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracekit.timezones import is_known_zone
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID_US = timedelta(days=3_660) // timedelta(microseconds=1)
-"""Longest time span that is searched hour by hour for clock changes [us]."""
+"""Maximum time span to search hour by hour for clock changes [us]."""
 
 _EPOCH = datetime(1970, 1, 1)
 _GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
@@ -24,9 +24,9 @@ DOUBLED_HOUR = ("bounded", "null", "first", "second")
 """Ways to read a wall-clock time in the hour that a clock change doubles or skips."""
 
 DOUBLED_HOUR_MEANING = (
-    "rule for a time in the hour that a clock change doubles or skips. bounded: the first possible instant that "
-    "fits the other times of the record, with its bounds in the table doubtful_times; null: unknown; first, "
-    "second: the first or the second possible instant"
+    "rule for a time in the hour that a clock change doubles or skips. bounded uses the first possible instant "
+    "that fits the record's other times, with its bounds in the table doubtful_times; null makes the time unknown; "
+    "first and second use the first or the second possible instant"
 )
 
 _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
@@ -37,7 +37,7 @@ _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
 
 
 class Instants(NamedTuple):
-    """Possible instants of wall-clock times: two series of naive UTC, equal if only one instant is possible."""
+    """Possible instants of wall-clock times, as two series in naive UTC that are equal if only one is possible."""
 
     earliest: pl.Series
     latest: pl.Series
@@ -54,11 +54,11 @@ class Instants(NamedTuple):
 
 
 def instants(local: pl.Series, zone: str) -> Instants:
-    """Return the first and the last instant that each wall-clock time can mean.
+    """Return the first and the last instant that each wall-clock time may mean.
 
-    A time inside the hour that occurs twice can mean both instants. A time inside the hour that is skipped comes from a
-    clock that was changed too early or too late, so it means an instant an hour earlier or an hour later. The result is
-    NULL if the time is NULL.
+    A time in the hour that occurs twice may mean either instant. A time in the hour that is skipped comes from a clock
+    that was changed too early or too late, so it means an instant one hour earlier or later. The result is NULL if the
+    time is NULL.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def instants(local: pl.Series, zone: str) -> Instants:
 
 
 def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series:
-    """Return naive wall-clock times of `zone` as naive UTC.
+    """Convert naive wall-clock times of `zone` to naive UTC.
 
     Parameters
     ----------
@@ -98,13 +98,13 @@ def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series
     zone : str
         IANA zone name.
     doubled_hour : {'bounded', 'null', 'first', 'second'}
-        See `DOUBLED_HOUR_MEANING`; 'bounded' gives NULL here, because no other times of the record are known.
+        See `DOUBLED_HOUR_MEANING`. 'bounded' gives NULL, because this function does not know the record's other times.
     """
     return decided(instants(local, zone), "null" if doubled_hour == "bounded" else doubled_hour)
 
 
 def decided(found: Instants, doubled_hour: str) -> pl.Series:
-    """Return one instant per wall-clock time: if two are possible, the first, the second, or NULL for 'null'."""
+    """Return one instant per wall-clock time. If two are possible, return the first, the second, or NULL for 'null'."""
     if doubled_hour == "null":
         return found.earliest.set(found.doubtful, None)
     return found.latest if doubled_hour == "second" else found.earliest
@@ -118,8 +118,8 @@ def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[In
     first, last : Instants
         A start and an end.
     seconds : Series
-        The time between start and end [s], to the second; NULL if unknown. If no pair of instants is that far apart,
-        all instants are kept.
+        The time between start and end [s], in whole seconds, or NULL if unknown. If no pair of instants is this far
+        apart, all instants are kept.
     """
     if not (first.doubtful.any() or last.doubtful.any()):
         return first, last
@@ -142,7 +142,7 @@ def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
 
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
-    """Convert times to UTC; if all have the same UTC offset, subtract it, which is much faster."""
+    """Convert times to UTC. If all have the same UTC offset, subtract the offset, which is much faster."""
     ends = local.dt.epoch("us")  # as numbers, because Python dates cover only the years 1 to 9999
     first_us, last_us = ends.min(), ends.max()
     if not (isinstance(first_us, int) and isinstance(last_us, int)) or last_us - first_us > _LONGEST_GRID_US:
@@ -163,7 +163,7 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 @lru_cache(maxsize=64)
 def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None:
-    """Return the UTC offset between two wall-clock times; None if it changes between them."""
+    """Return the UTC offset between two wall-clock times, or None if it changes between them."""
     hours = pl.datetime_range(first, last, "1h", time_unit="us", eager=True)
     offsets = hours - _by_zone(hours, zone, "null")
     if offsets.null_count() or offsets.n_unique() > 1:
@@ -178,14 +178,14 @@ def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 
 
 def zone_note(zone: str, *, stated: bool) -> str:
-    """Return a note that explains how times without a zone are read and how to change this."""
+    """Return a note that explains how times without a zone are read and how to change the zone."""
     if not stated:
         return ASSUMED_ZONE
     return f"read as {zone}, as set by the option; --option timezone=NAME changes it"
 
 
 def require_zone(zone: str) -> None:
-    """Check that the value of the option timezone is a time zone.
+    """Check that the value of the timezone option is a time zone.
 
     Raises
     ------

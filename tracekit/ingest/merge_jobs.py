@@ -1,21 +1,21 @@
-"""Decide which record is used if a job is in both an earlier and a newer export.
+"""Decide which record to use if a job is in both an earlier and a newer export.
 
 The functions work on a DuckDB connection with the views old_<table>, new_<table> and both_<table> of the tables in
-JOB_TABLES; `row` is a row's position in its file, `side` is 0 for old and 1 for new. A rule for jobs (`replace_jobs`,
-`merge_runs`, `merge_records` or a format's own rule) creates these tables
+JOB_TABLES. `row` is a row's position in its file, and `side` is 0 for old and 1 for new. A rule for jobs
+(`replace_jobs`, `merge_runs`, `merge_records` or a format's own rule) creates these tables
 
-    identity        side, job_id, final_id: the jobs that are on both sides, and the job_id that they get
+    identity        side, job_id, final_id: the jobs that are on both sides, and their new job_id
     outcome         final_id, old, new, newer: which sides have it, and whether the newer record is used
                     reopened: whether a job that had ended runs or waits again
     merged_<table>  the rows of these jobs in the common columns, with `seq`, their order within the table
 
-and leaves jobs that are on only one side alone.
+and leaves jobs that are on only one side unchanged.
 
-`sacct` lists only the runs inside its time window, so a daily export has only the newest runs of a requeued job; the
-files of other schedulers contain the records of one day. `merge_runs` therefore combines the runs of both exports by
-the same rules as when several exports are read at once. If both have the same run, the record with an end is used,
-otherwise the newer record. If an earlier job with the same id ended more than REUSED_AFTER before, the id belongs to
-another job.
+`sacct` lists only the runs inside its time window, so a daily export has only the newest runs of a requeued job. The
+files of other schedulers contain one day's records. `merge_runs` therefore combines the runs of both exports by the
+same rules as when several exports are read at once. If both have the same run, the record with an end is used, or the
+newer record if both or neither have an end. If an earlier job with the same id ended more than REUSED_AFTER before, the
+id belongs to another job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt)
 
 
 def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
-    """Create the tables member, run and snapshot: jobs whose `base` (an SQL expression over jobs) is on both sides."""
+    """Create the tables member, run and snapshot for jobs whose `base`, an SQL expression, is on both sides."""
     con.execute(
         f"""CREATE TABLE again AS
         SELECT base FROM (SELECT DISTINCT {base} AS base FROM new_jobs)
@@ -64,10 +64,10 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 
 
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
-    """Use the newer record of each job as a whole, together with all rows that belong to it.
+    """Use each job's newer record as a whole, with all rows that belong to it.
 
-    The older record is used only if the newer record shows an earlier state of the job (waiting, running, ended) and
-    has no later start or submission.
+    The older record is used only if the newer record shows an earlier state of the job (waiting, running, ended) and no
+    later start or submission.
     """
     pair_jobs(con)
     con.execute(
@@ -91,21 +91,21 @@ def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
 REUSED_AFTER = "1 day"
 """A Slurm job counts as a new job if every earlier job with the same id ended more than this before its submission.
 
-A requeue is submitted when the previous run ends, give or take a few minutes; ids wrap around after 67 million jobs.
+A requeue is submitted within a few minutes of the end of the previous run. Ids wrap around after 67 million jobs.
 """
 SUFFIX = "CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END"
-"""SQL for the suffix of the id of a job whose number was used before."""
+"""SQL for the id suffix of a job whose number was used before."""
 
 
 def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
-    """Return SQL that adds `generation` to rows: the number of other jobs that had the same job number before.
+    """Return SQL that adds `generation` to rows, which is how many other jobs had the same job number before.
 
     Parameters
     ----------
     rows, key, order : str
         A relation, the columns with a job's number, and the order of the rows with the same number.
     begun, done : str
-        The submission of a row's job, and its end: 'infinity' if it has not ended.
+        The submission of a row's job, and its end, which is 'infinity' if the job has not ended.
     """
     return f"""
     SELECT *, count(*) FILTER (WHERE isfinite(over_since) AND {begun} > over_since + INTERVAL '{REUSED_AFTER}') OVER (
@@ -117,9 +117,9 @@ def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
 
 
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
-"""Order of the records of one job, latest state first."""
+"""Order of one job's records, with the latest state first."""
 
-# Records with the same submission or the same start are the same job; the later record shows the end of the job.
+# Records with the same submission or the same start are the same job. The later record shows the job's end.
 _LIFE = f"""
 CREATE TABLE life AS
 WITH span AS (
@@ -169,8 +169,8 @@ FROM (
         PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
-# A job's request comes from its first run, its status from its latest record, and its eligible time from the record of
-# its first submission. Its suspended time is known if all its runs are in one record or none was suspended.
+# A job's request comes from its first run, its status from its latest record, and its eligible time from its first
+# submission's record. Its suspended time is known if all its runs are in one record or none was suspended.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
@@ -212,7 +212,7 @@ _ORIGIN = {
     "submit": "m.submit_time",
     "eligible": "m.start_time - to_microseconds(round(m.queue_s * 1e6)::BIGINT)",
 }
-"""SQL for the time at which a record's wait began, for each value of the option queue_from."""
+"""SQL for the time at which a record's wait began, for each value of the queue_from option."""
 
 _ATTEMPTS = """
 CREATE TABLE merged_attempts AS
@@ -230,8 +230,8 @@ SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
        row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
 FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
 
-# Measured use does not name its run. The rows of the latest record are used. From the other record, the newest rows of
-# the same step are left out, one for each run that is in both records.
+# Measured use does not name its run. The latest record's rows are used. In the other record, the newest rows of the
+# same step are left out, one for each run that is in both records.
 _USAGE = """
 CREATE TABLE merged_job_usage AS
 WITH shared AS (
@@ -259,8 +259,8 @@ SELECT * EXCLUDE (final_id, front, runs, behind, own_rows, newest) REPLACE (fina
 FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > least(own_rows, runs))"""
 
 
-# A task of a waiting array has no separate number before it starts, and Traces of earlier versions have one row for
-# all tasks. If the newer export lists the array, the tasks that it does not list as waiting are there under their own
+# A waiting array's task has no separate number before it starts, and Traces of earlier versions have one row for all
+# tasks. If the newer export lists the array, the tasks that it does not list as waiting are listed under their own
 # numbers. The same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
 _SUPERSEDED = r"""
 INSERT INTO identity
@@ -275,9 +275,9 @@ WHERE o.status = 'pending' AND o.start_time IS NULL AND (
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> None:
-    """Combine the runs of jobs in both exports; the module lists the tables that this creates.
+    """Combine the runs of jobs in both exports. The module docstring lists the tables that this creates.
 
-    `queue_from` is the time from which a wait is counted: 'submit' or 'eligible'.
+    `queue_from` is the time from which a wait is counted, 'submit' or 'eligible'.
     """
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     jobs = _JOBS.format(origin=_ORIGIN[queue_from], later=_LATER)
@@ -293,8 +293,8 @@ _OWN = ("job_id", "status", "source_status", "start_time", "end_time", "queue_s"
 def merge_records(con: duckdb.DuckDBPyConnection) -> None:
     """Combine the jobs in both exports like `merge_runs`, for formats whose later records may be incomplete.
 
-    Torque's record D contains only the job's name: values of a job that are missing in the newer export are filled in
-    from the Trace.
+    Torque's D record contains only the job's name, so values of a job that are missing in the newer export are filled
+    in from the Trace.
     """
     filled = ", ".join(
         f'coalesce(n."{c.name}", o."{c.name}") AS "{c.name}"'

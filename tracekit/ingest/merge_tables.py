@@ -1,12 +1,12 @@
-"""Merge the tables of a Trace with the tables of a newer export.
+"""Merge a Trace's tables with a newer export's tables.
 
-If the newer export repeats a row, its row replaces the older row in the same position, so the order of a table does not
+If the newer export repeats a row, its row replaces the older row in the same position, so the row order does not
 change. New rows are added at the end.
 
 Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
-export has a row of the same job or the same sample; then the whole partition that contains the row is rewritten, and so
-is every partition in which a row ends up. To find these partitions, only the ids, clusters and submissions of all jobs
-in the Trace are read, and no other columns of unchanged partitions.
+export has a row of the same job or the same sample. In that case, the whole partition that contains the row is
+rewritten, as is every partition that receives a row. To find these partitions, only the ids, clusters and submissions
+of all jobs in the Trace are read, and no other columns of unchanged partitions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> bool:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.
 
-    Each view has the table's columns plus `side` (0 old, 1 new) and `row`, the row's position in the table.
+    Each view has the table's columns, `side` (0 for old, 1 for new) and `row`, the row's position in the table.
 
     Parameters
     ----------
@@ -47,13 +47,13 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
     new : Path
         Folder that contains the tables of the newer export.
     by_cluster : bool
-        Whether machines are named CLUSTER/NAME if there are several clusters; if so, machines are renamed when only the
+        Whether machines are named CLUSTER/NAME if there are several clusters. If so, machines are renamed when only the
         two exports together have several clusters.
 
     Returns
     -------
     bool
-        Whether the machines of the Trace are renamed.
+        Whether the Trace's machines are renamed.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class _Side(NamedTuple):
     """The tables of one export."""
 
     number: int
-    """0 old, 1 new."""
+    """0 for old, 1 for new."""
     version: str
     """Schema version of the tables."""
     files: Mapping[str, Sequence[Path]]
@@ -100,7 +100,7 @@ class _Side(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Prefix of its views."""
+        """Prefix of the views."""
         return ("old", "new")[self.number]
 
 
@@ -135,21 +135,22 @@ def _attach_side(
 def write_tables(
     con: duckdb.DuckDBPyConnection, writer: TraceWriter, old: Trace, *, nodes_from_jobs: bool, narrow: bool
 ) -> dict[str, list[Partition]]:
-    """Write every table except those that list source records, after the rule for jobs has run (see `merge_jobs`).
+    """Write every table except those that list source records. The rule for jobs must have run (see `merge_jobs`).
 
     Parameters
     ----------
     old : Trace
         The Trace whose tables are attached.
     nodes_from_jobs : bool
-        Whether a machine's GPU count is the most that its jobs used at once; if so, it is counted over both exports.
+        Whether a machine's GPU count is the most that its jobs used at once. If so, it is counted over both exports.
     narrow : bool
         Leave out the rows of partitions that do not change.
 
     Returns
     -------
     dict
-        The partitions left out, by table. This includes doubtful_times, whose view then has only the other rows.
+        The partitions left out, by table. These include partitions of doubtful_times, whose view then has only the
+        other rows.
     """
     kept = _untouched_jobs(con, old) if narrow else {}
     _attach_changed(con, old, kept)
@@ -179,7 +180,7 @@ def write_tables(
 
 
 def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping[str, Sequence[Partition]]) -> None:
-    """Recreate the views of the Trace's tables without some of their partitions."""
+    """Recreate the views of the Trace's tables without the partitions in `without`."""
     files = {}
     for table, left_out in without.items():
         paths = {old.path / partition.path for partition in left_out}
@@ -190,7 +191,7 @@ def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping
 def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
     """Write the rejects and the doubtful times of both exports, whose rows name a file.
 
-    `shown` has the names of the new files; files that were already read are not in it.
+    `shown` has the names of the new files, without files that were already read.
     """
     con.execute("CREATE TABLE shown (source_file VARCHAR, name VARCHAR)")
     if shown:
@@ -240,8 +241,8 @@ def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
         return f"SELECT * FROM both_{table}"
     old, columns = _rows(con, f"old_{table}"), _columns(table)
     if table == "gpu_utilization":
-        # An export that ends before its telemetry ends, or begins after its telemetry begins, lacks jobs that the other
-        # export has.
+        # If an export ends before its telemetry ends, or begins after its telemetry begins, it has no record of some
+        # jobs that are in the other export.
         return _SAMPLES.format(columns=columns, old=old)
     return f"""SELECT {columns} FROM (
         SELECT {columns}, row AS place, row AS seq FROM old_{table} ANTI JOIN same_{table} ON row = old_row
@@ -262,7 +263,7 @@ _SAMPLES = """SELECT {columns} FROM (
             GROUP BY new_row) s ON n.row = new_row))
     ORDER BY place, seq"""
 
-# Telemetry shows the GPUs of an attempt only while the telemetry lasts, so the GPUs shown by one export are kept if the
+# Telemetry shows an attempt's GPUs only while the telemetry lasts, so the GPUs shown in one export are kept if the
 # other shows none.
 _WITH_GPUS = """SELECT p.* REPLACE (
     CASE WHEN p.gpu_index IS NULL AND (p.gpu_count IS NULL OR p.gpu_count = len(s.gpu_index))
@@ -283,7 +284,7 @@ _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n
 LEFT JOIN ({held}) h USING (node_id) LEFT JOIN old_nodes o USING (node_id) ORDER BY n.place"""
 
-# Values from an earlier machine list are kept if the newer export has no such list.
+# Values from an earlier machine list are kept if the newer export has no machine list.
 _STATED_NODES = """SELECT n.* REPLACE (
     CASE WHEN o.node_id IS NULL THEN n.gpu_count ELSE o.gpu_count END AS gpu_count,
     CASE WHEN o.node_id IS NULL THEN n.gpu_model ELSE coalesce(o.gpu_model, n.gpu_model) END AS gpu_model,
@@ -295,8 +296,9 @@ LEFT JOIN old_nodes s ON s.node_id = n.node_id AND s.source IS NOT NULL
 LEFT JOIN old_nodes o ON o.node_id = n.node_id AND o.source IS NOT NULL AND n.source IS NULL
 ORDER BY n.rank"""
 
-# A known end stays known. If a list of the same machines or Slurm's own event log in the newer export no longer shows a
-# state from an older list, that state is over: it was last seen when the older export ended.
+# A known end is never removed. If a list of the same machines or Slurm's own event log in the newer export no longer
+# shows a state from an older list, that state is over. Its end is when it was last seen, that is, when the older export
+# ended.
 _ENDED_EVENTS = """SELECT e.* REPLACE (coalesce(e.end_time, o.end_time, CASE WHEN g.node_id IS NOT NULL
     THEN greatest(e.start_time, (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM old_jobs))
     END) AS end_time)
@@ -327,7 +329,7 @@ def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, lis
         UNION SELECT {_KEY} FROM old_jobs
               SEMI JOIN ({named} UNION SELECT job_id FROM identity WHERE side = 0) USING (job_id)"""
     ).fetchall()
-    # Rows whose job is not in the Trace are in the partition for unknown jobs; the export may contain their job.
+    # Rows whose job is not in the Trace are in the partition for unknown jobs. The export may contain their job.
     touched = {*changed, (None, None)}
     return {
         table: [p for p in info.partitions if (p.cluster, p.day) not in touched]
@@ -339,7 +341,7 @@ def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, lis
 def _untouched_samples(
     con: duckdb.DuckDBPyConnection, old: Trace, table: str, nodes: Sequence[Path]
 ) -> list[Partition]:
-    """Return the unchanged partitions of a sample table; `nodes` are the files of the merged machines."""
+    """Return the unchanged partitions of a sample table. `nodes` are the files of the merged machines."""
     partitions = old.manifest.tables[table].partitions
     if partitions is None:
         return []

@@ -1,4 +1,4 @@
-"""Add machine events from any source: name the cause, identify the machine, and write the table."""
+"""Add machine events from any source by naming the cause, identifying the machine and writing the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RULES = (
     # (docs.nvidia.com/deploy/xid-errors).
     ("gpu memory", r"\bxid\D{0,3}(48|63|64|92|94|95)\b"),
     ("gpu lost", r"\bxid\D{0,3}79\b|off the bus|gpus? (is |was |are |were )?(lost|missing|gone)|lost gpus?\b"),
-    # slurm.schedmd.com/slurm.conf.html: the report of slurmd if fewer GPUs answer than are configured.
+    # slurmd reports this if fewer GPUs respond than are configured (slurm.schedmd.com/slurm.conf.html).
     ("gpu lost", r"missing gpus?\b|gres/gpu count (reported )?(too low|lower)|gpu count (mismatch|low)"),
     ("nvlink", r"\bxid\D{0,3}74\b|nv-?link|nv-?switch|fabric ?manager"),
     ("gpu memory", r"\becc\b.*\bgpu|\bgpu.*\becc\b|double.?bit|\bdbe\b|row remap|retired pages?|\bhbm\b|gpu mem"),
@@ -47,7 +47,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns, tried in this order, ignoring case. The patterns are our choice unless a comment names a source."""
+"""Patterns, tried in this order and ignoring case. They are our choice unless a comment names a source."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})
@@ -58,7 +58,7 @@ CAUSES = (*dict.fromkeys(cause for cause, _ in _RULES), "unknown")
 
 
 def cause_of(text: str | None) -> str | None:
-    """Return the cause for the text of a reason; 'unknown' if no rule matches, None without a reason."""
+    """Return the cause for a reason, 'unknown' if no rule matches, or None if there is no reason."""
     if text is None or text.strip().lower() in _NOTHING:
         return None
     return next((cause for cause, rule in _COMPILED if rule.search(text[:_LOOKED_AT])), "unknown")
@@ -72,18 +72,17 @@ class Machine(NamedTuple):
 
 
 def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dict[Machine, str], list[str]]:
-    """Return the node_id of each machine in machine files, and the names that may mean several machines.
+    """Return the node_id of each machine in machine files, and the ambiguous names.
 
-    A name matches the machine of the Trace with the same node_id, otherwise the machine whose node_id is CLUSTER/NAME,
-    otherwise the machine with the same name up to the first dot. If both clusters are known, they must be the same. A
-    name without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters or only other clusters.
+    A name matches the Trace's machine with the same node_id, or else the machine whose node_id is CLUSTER/NAME, or else
+    the machine with the same name up to the first dot. If both clusters are known, they must be the same. A name
+    without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters, or none but other clusters.
 
     Parameters
     ----------
     known : iterable of Machine
-        node_id and cluster of the machines of the Trace.
-    found : iterable of Machine
-        Names in machine files, each with its cluster if the file names it.
+        node_id and cluster of the Trace's machines. found : iterable of Machine Names in machine files, each with its
+        cluster if the file names it.
     """
     mine, theirs = sorted(set(known), key=str), sorted(set(found), key=str)
     clusters = {machine.cluster for machine in mine if machine.cluster is not None}
@@ -118,14 +117,13 @@ def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dic
 def match_machines(
     known: Iterable[Iterable[Any]], named: pl.DataFrame, sink: Sink, check: str, meaning: str
 ) -> pl.DataFrame:
-    """Return the node_id of each machine in `named` (host, cluster), and count names that may mean several machines.
+    """Return the node_id of each machine in `named` (host, cluster), and count ambiguous names.
 
     Parameters
     ----------
     known : iterable of rows
-        node_id and cluster of the machines of the Trace.
-    check, meaning : str
-        The check that counts names that may mean several machines, and its meaning.
+        node_id and cluster of the Trace's machines. check, meaning : str The check that counts ambiguous names, and its
+        meaning.
     """
     ids, doubtful = machine_ids((Machine(*row) for row in known), (Machine(*row) for row in named.iter_rows()))
     sink.check(check, len(doubtful), named.height, meaning, doubtful)
@@ -149,14 +147,14 @@ def _base(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Return the name up to the first dot; an IP address, which has no letters, is returned whole."""
+    """Return the name up to the first dot. An IP address, which has no letters, is returned whole."""
     base = _base(name)
     first = base.partition(".")[0]
     return first if _LETTER.search(first) else base
 
 
 def add_events(con: duckdb.DuckDBPyConnection, sink: Sink, events: str, kept: str = "true") -> None:
-    """Add the rows of the query `events` to node_events; keep the existing rows that satisfy the condition `kept`."""
+    """Add the rows of the query `events` to node_events, and keep existing rows that satisfy the condition `kept`."""
     if sink.has("node_events"):
         events = f"SELECT * FROM {sink.rows('node_events')} WHERE {kept} UNION ALL BY NAME {events}"
     sink.rewrite("node_events", con, f"SELECT * FROM ({events}) ORDER BY start_time, node_id, state, source")

@@ -6,20 +6,20 @@ import itertools
 import re
 
 MAX_NODES = 65_536
-"""Maximum number of nodes in a list; a Slurm cluster has no more."""
+"""Maximum number of nodes in a list. Slurm clusters are not larger."""
 
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
-    """Return the nodes in a list such as `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, without repeats.
+    """Expand a list such as `gpu[01-03,07],login1` or `a[1-2]b[3-4]` to nodes, in order and without repeats.
 
     Parameters
     ----------
     text : str
-        Node list; leading zeros of a number are part of the name.
+        Node list. A number's leading zeros are part of the name.
     limit : int
-        Maximum number of nodes in the list; the nodes are counted before the list is expanded.
+        Maximum number of nodes in the list. The nodes are counted before the list is expanded.
     """
     groups = [_groups(part) for part in split_outside(text, ",")]
     sizes = 0

@@ -1,16 +1,18 @@
-"""Pull accounting data from a running Slurm: for the source `slurm:`, tracekit runs sacct itself.
+"""Pull accounting data from a running Slurm. For the source `slurm:`, tracekit runs sacct itself.
 
 Each call to sacct asks for one day, so neither sacct nor this process keeps more than one day in memory. Times are
-requested in UTC, in seconds since 1970, so no time zone is assumed, and the delimiter is a character that occurs in no
-name. The output is kept next to the Trace, in TRACE.slurm/<moment of the pull>, and is then read like any other log.
-The output of `scontrol show node` and `sacctmgr show event` is kept there too: it shows the machines and their outages.
+requested in UTC, in seconds since 1970, so no time zone is assumed. The delimiter is a character that occurs in no
+name. The output is stored next to the Trace, in TRACE.slurm/<time of the pull>, and is then read like any other log.
+The same folder stores the output of `scontrol show node` and `sacctmgr show event`, which shows the machines and their
+outages.
 
 sacct may lose its connection to slurmdbd, print an error, and still end with exit code 0. Errors that a program prints
-are therefore shown and counted in the check `program_errors`, because the output of that call may be incomplete.
+are therefore shown and counted in the `program_errors` check, because the call's output may be incomplete.
 
 sacct lists a job from the time at which it is eligible to run. The last call of a pull up to the present therefore ends
-years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (on hold, or waiting
-for a dependency that was never met) are in no time window: sacct lists them only if it is asked for their job numbers.
+years in the future, to include jobs that wait for a begin time. Jobs that never became eligible, because they were on
+hold or waiting for a dependency that was never met, are in no time window. sacct lists them only if it is asked for
+their job numbers.
 """
 
 from __future__ import annotations
@@ -46,27 +48,27 @@ if TYPE_CHECKING:
 
 
 LIVE = "slurm:"
-"""Name of the source that is pulled."""
+"""Name of the live source."""
 
-_AWAY = "run this on a machine of the cluster, or dump the accounting data there and name the file"
+_AWAY = "run this on a machine in the cluster, or dump the accounting data there and name the file"
 _PATIENCE_S = 1800.0
-"""Time limit for one call of a program [s]; sacct takes minutes for one day at a large site."""
+"""Time limit for one program call [s]. At a large site, sacct takes minutes for one day."""
 _MOST_BYTES = 4 << 30
-"""Maximum output of one call [bytes]: about 8 million jobs and steps of one day."""
+"""Maximum output of one call [bytes], which is about 8 million jobs and steps in one day."""
 _MOST_ERRORS = 16 << 20
 """Maximum error output of one call [bytes]."""
 _WORDS = 4096
-"""Part of the error output that is kept [bytes]."""
+"""Maximum size of the stored error output [bytes]."""
 _CHUNK = 1 << 16
 _TICK_S = 0.2
 """Interval for checking whether a program has ended while a child process keeps its output open [s]."""
 
 
 class Ended(NamedTuple):
-    """A program that ended."""
+    """A program that has ended."""
 
     code: int
-    """Exit code; negative if a signal ended the program."""
+    """Exit code, which is negative if a signal ended the program."""
     words: str
     """The beginning of its error output, as one printable line without secrets."""
     size: int
@@ -79,7 +81,7 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) 
     Parameters
     ----------
     command : list of str
-        The program, which is searched in PATH, and its arguments.
+        The program, which is looked up in PATH, and its arguments.
     target : Path
         The file.
     variables : mapping
@@ -88,7 +90,7 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) 
     Raises
     ------
     SourceError
-        The program does not exist, fails or takes too long, or prints too much output or too many errors.
+        The program does not exist, fails, takes too long, or prints too much output or too many errors.
     OutputError
         The file cannot be written.
     """
@@ -97,7 +99,7 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) 
     if program is None:
         raise SourceError(f"'{name}' was not found in PATH", where=LIVE, hint=_AWAY)
     try:
-        process = subprocess.Popen(  # noqa: S603 -- a program of the site, without a shell
+        process = subprocess.Popen(  # noqa: S603 -- one of the site's programs, without a shell
             [program, *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -170,21 +172,20 @@ _FIELDS = (
     "JobName", "SubmitLine", "Constraints", "Priority", "Reason", "Flags", "TotalCPU", "MaxRSS", "TRESUsageInAve",
     "TRESUsageInTot",
 )  # fmt: skip
-"""Columns to request, as far as this version of sacct has them.
+"""Columns to request, if this version of sacct has them.
 
-Free text, which may contain line breaks, is not the last column, because otherwise the end of the record would be
-uncertain.
+Free text, which may contain line breaks, is not the last column, because the end of the record would be uncertain.
 """
 _NEEDED = frozenset({"JobID", "Submit", "Start", "End", "State"})
 _DELIMITER = "\x1f"
 _FIRST_DAYS = 30
 """Number of days before now at which a first pull begins."""
 _SHOWN = 3
-"""Number of calls whose errors are shown during the pull; the check counts all of them."""
+"""Maximum number of calls whose errors are shown during the pull. The check counts all calls with errors."""
 _PULLED = re.compile(r"sacct-(\d{4}-\d\d-\d\d)\.txt(?:#\d+)?")
 _DAY = dt.timedelta(days=1)
 _AHEAD = 3650 * _DAY
-"""How far in the future the last call ends if no end is given, because jobs may have a begin time."""
+"""How far in the future the last call's window ends if no end is given, because jobs may have a begin time."""
 
 
 @dataclass
@@ -192,11 +193,11 @@ class Pulled:
     """A source to read, and the errors that Slurm's programs printed during the pull."""
 
     source: Path
-    """The folder with the programs' output; a source that is not live is unchanged."""
+    """The folder with the programs' output, or the unchanged source if it is not live."""
     calls: int = 0
     """Number of calls that ended with exit code 0."""
     errors: list[str] = field(default_factory=list)
-    """One line for each of these calls that printed errors, or printed nothing at all."""
+    """One line for each of these calls that printed errors or printed nothing."""
 
     def heard(self, call: str, ended: Ended, progress: Progress) -> None:
         """Count a call, and show its errors."""
@@ -210,10 +211,10 @@ class Pulled:
             progress.note(f"{call} may be incomplete: {words}")
 
     def count_errors(self, sink: Sink) -> None:
-        """Count the calls that printed errors as a check of the Trace."""
+        """Add a check to the Trace that counts the calls that printed errors."""
         if self.calls:
             meaning = (
-                "calls of Slurm's programs that printed errors, or nothing, but ended with exit code 0: their "
+                "calls to Slurm's programs that printed errors, or nothing, but ended with exit code 0; their "
                 "output may be incomplete, and jobs may be missing"
             )
             sink.check(PROGRAM_ERRORS, len(self.errors), self.calls, meaning, self.errors[:5] or None)
@@ -228,16 +229,16 @@ def pull(
     *,
     force: bool,
 ) -> Pulled:
-    """Return the folder with a live source's output, and its programs' errors; return any other source unchanged.
+    """Pull a live source, and return the folder with its output and the errors. Any other source is unchanged.
 
     Parameters
     ----------
     source : str or Path
         `slurm:`, or raw files.
     out : Path
-        The Trace, next to which the raw output is kept.
+        The Trace, next to which the raw output is stored.
     settings : IngestSettings
-        Give the start and end of the pull; by default, it starts at the last day pulled, or 30 days ago, and ends now.
+        Gives the start and end of the pull. By default, it starts at the last day pulled, or 30 days ago, and ends now.
     earlier : Manifest, optional
         Manifest of the Trace being appended to.
     progress : Progress
@@ -306,7 +307,7 @@ def _span(settings: IngestSettings, earlier: Manifest | None) -> tuple[dt.dateti
 
 
 def _last_day(earlier: Manifest) -> dt.datetime | None:
-    """Return the day from which data must be pulled again: the last day pulled, which was not over yet."""
+    """Return the last day pulled, from which data must be pulled again because the day was not over yet."""
     days = [match[1] for account in earlier.files if (match := _PULLED.fullmatch(account.path))]
     if days:
         return dt.datetime.fromisoformat(max(days))
@@ -325,7 +326,7 @@ def _days(first: dt.datetime, last: dt.datetime) -> Iterator[tuple[dt.datetime, 
 
 
 def _columns() -> str:
-    """Return the columns to request, without those that this version of sacct lacks, which would make the call fail."""
+    """Return the columns to request, except those that this version of sacct does not know and would reject."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
         ended = keep_output(["sacct", "--helpformat"], listing, {})

@@ -1,9 +1,9 @@
-"""Split a text stream into records and fields; text that is not a valid record is rejected.
+"""Split a text stream into records and fields. Text that is not a valid record is rejected.
 
 A record is a line, or several lines if a quoted field contains line breaks. Blocks of complete records with the right
-number of fields go to the CSV parser; everything else is reported with its line and text. In the common case (no
-quotes, no stray bytes, every line complete) a few NumPy passes over the bytes are enough; only blocks that deviate are
-examined record by record. If a delimiter alone cannot separate the records, the reader gets the lines (`text_lines`)
+number of fields go to the CSV parser. Everything else is reported with its line and text. In the common case (no
+quotes, no stray bytes, every line complete), a few NumPy passes over the bytes are enough. Only other blocks are
+examined record by record. If a delimiter alone cannot separate the records, the reader gets the lines from `text_lines`
 and splits them itself.
 """
 
@@ -33,11 +33,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
-"""Longest record that is read [bytes]; longer records are rejected."""
+"""Maximum length of a record [bytes]. Longer records are rejected."""
 
 _CHUNK = 8 * 1024 * 1024
 _LINE_CHUNK = 4 * 1024 * 1024
-"""Bytes that `line_blocks` reads at once; lines as Python objects need several times this memory."""
+"""Number of bytes that `line_blocks` reads at once. Lines as Python objects need several times this memory."""
 _MAX_QUOTED_LINES = 1_000
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -47,18 +47,18 @@ class ByteReader(Protocol):
     """A readable byte stream."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, b'' at the end."""
+        """Return up to `size` bytes, or b'' at the end."""
         ...
 
 
 class Joined:
-    """A stream with extra bytes before it (such as bytes already read from it) and after it."""
+    """A stream with extra bytes before it, such as bytes already read from it, and after it."""
 
     def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
         self._before, self._stream, self._after = before, stream, after
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, b'' at the end."""
+        """Return the next bytes, or b'' at the end."""
         if self._before:
             chunk, self._before = self._before, b""
             return chunk
@@ -69,7 +69,7 @@ class Joined:
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator; a second thread computes each one while the caller works on the previous one.
+    """Yield the items of an iterator. A second thread computes each item while the caller works on the previous item.
 
     An exception is raised in place of the item that caused it. If the caller stops early, the thread is joined, so it
     does not outlive the iteration.
@@ -98,13 +98,13 @@ class Block:
     Parameters
     ----------
     text : bytes
-        The records; each ends with a line feed.
+        The records, each of which ends with a line feed.
     lines : int64 array, shape (records,)
         Line in the file on which each record starts, counted from 1.
     spans : tuple of two int64 arrays, shape (records,), optional
-        Start and end of each record in `text`, without the line end; by default each line is a record.
+        Start and end of each record in `text`, without the line end. By default, each line is a record.
     examine : function () -> (Block, list of BadRecord), optional
-        Set if only the total number of delimiters in the block was counted; the function examines each record.
+        Examines each record. Set if only the total number of delimiters in the block was counted.
     """
 
     def __init__(
@@ -130,12 +130,12 @@ class Block:
         return self._spans
 
     def raw(self, row: int) -> bytes:
-        """Return the text of one record."""
+        """Return one record's text."""
         starts, ends = self.spans
         return self.text[starts[row] : ends[row]]
 
     def filter(self, good: Bools) -> Block:
-        """Return the block with only the selected records; `text` is kept whole."""
+        """Return the block with only the selected records. `text` is unchanged."""
         starts, ends = self.spans
         return Block(self.text, self.lines[good], (starts[good], ends[good]))
 
@@ -161,7 +161,7 @@ class Record(NamedTuple):
     value: Any
     """Content of the record."""
     fault: str | None = None
-    """Why the record cannot be used; None if it can."""
+    """Why the record cannot be used, or None if it can."""
 
     def checked(self) -> Any:
         """Return the content of the record.
@@ -186,7 +186,7 @@ class RecordReader:
     delimiter : bytes
         One byte between fields.
     quoting : bool
-        Whether a quoted field may contain delimiters and line ends; otherwise a quote is an ordinary character.
+        Whether a quoted field may contain delimiters and line ends. If not, a quote is an ordinary character.
     """
 
     def __init__(self, stream: ByteReader, delimiter: bytes = b",", *, quoting: bool = True) -> None:
@@ -197,7 +197,7 @@ class RecordReader:
         self._line = 1
 
     def first_line(self) -> bytes | None:
-        """Read the first line of the stream, without line end and byte order mark; return None if the file is empty."""
+        """Read the stream's first line, without line end and byte order mark, or return None if the file is empty."""
         while b"\n" not in self._carry and len(self._carry) <= MAX_RECORD and self._fill():
             pass
         line, found, self._carry = self._carry.partition(b"\n")
@@ -212,7 +212,7 @@ class RecordReader:
         self._line -= 1
 
     def part_at(self, delimiter: bytes, *, quoting: bool) -> None:
-        """Set the delimiter (one byte) and quoting according to the first line, before any block is read."""
+        """Set the one-byte delimiter and the quoting according to the first line, before any block is read."""
         self._delimiter = delimiter[0]
         self._quoting = quoting
 
@@ -220,7 +220,7 @@ class RecordReader:
     def blocks(
         self, fields: int, *, trailing: bool = False, loosely: bool = False
     ) -> Iterator[tuple[Block, list[BadRecord]]]:
-        """Return the remaining records in blocks, with the rejected records of each.
+        """Yield the remaining records in blocks, each with its rejected records.
 
         Parameters
         ----------
@@ -230,7 +230,8 @@ class RecordReader:
             Whether a record may end with a delimiter.
         loosely : bool
             If the total number of delimiters is right, yield the block without examining each record, and set
-            `examine`. The caller must check that no record has too few fields; then none has too many either.
+            `examine`. The caller must check that no record has too few fields. In that case, no record has too many
+            fields.
         """
         while True:
             more = self._fill()
@@ -290,7 +291,7 @@ class RecordReader:
         array = np.frombuffer(data, dtype=np.uint8)
         if self._plain(data):
             ends = _regular_ends(array, self._delimiter, fields + trailing)
-            # A record that ends with a delimiter has one more field, which is empty.
+            # A record that ends with a delimiter has one additional, empty field.
             if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
                 return Block(data, np.arange(line, line + len(ends))), []
         return self._examine_closely(data, array, line, fields, trailing)
@@ -320,7 +321,7 @@ class RecordReader:
 
 
 def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
-    """Yield all lines of a stream in blocks; a line longer than `longest` is cut to one byte more than that."""
+    """Yield all lines of a stream in blocks. A line longer than `longest` is truncated to one byte more than that."""
     carry = b""
     while chunk := stream.read(_LINE_CHUNK):
         head, found, tail = chunk.rpartition(b"\n")
@@ -345,7 +346,7 @@ class TextLine(NamedTuple):
 
 
 def text_lines(opened: OpenedFile) -> Iterator[list[TextLine]]:
-    """Yield and count the lines of a file; lines that are not valid text are rejected, and blank lines are skipped."""
+    """Yield and count a file's lines. Lines that are not valid text are rejected, and blank lines are skipped."""
     number = 0
     for block in line_blocks(opened.stream, MAX_RECORD):
         lines = []
@@ -374,7 +375,7 @@ def _fault(raw: bytes) -> str:
 
 
 def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
-    """Return the fields of a block as text, and the block of these records; records that do not parse are rejected.
+    """Parse a block's fields as strings, and return them with their block. Records that do not parse are rejected.
 
     The columns are named '0', '1', ... up to `width`.
     """
@@ -410,7 +411,7 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:
-    """Return the start of the last line with an open quote, because its record may continue; otherwise `cut`."""
+    """Return the start of the last line with an open quote, because its record may continue, or else `cut`."""
     end = cut - 1
     for _ in range(_MAX_QUOTED_LINES):
         start = data.rfind(b"\n", 0, end) + 1
@@ -429,7 +430,7 @@ def _all_closed(array: NDArray[np.uint8], ends: Ints, delimiter: int) -> bool:
 
 
 def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints | None:
-    """Return the line ends if every line has exactly `fields` fields, otherwise None."""
+    """Return the line ends if every line has exactly `fields` fields, or None if not."""
     marks = np.flatnonzero((array == delimiter) | (array == _NEWLINE))
     if len(marks) % fields:
         return None
@@ -453,8 +454,8 @@ def _join_quoted_lines(
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
-    A line with an odd number of quotes continues up to the next such line if this gives a record with the right number
-    of fields. Otherwise its quote is a stray quote, and the line is a separate record.
+    A line with an odd number of quotes continues to the next line with an odd number if this gives a record with the
+    right number of fields. Otherwise, its quote is a stray quote, and the line is a separate record.
     """
     count = len(newlines)
     alone = np.arange(count)
@@ -493,7 +494,7 @@ def _reasons(
     fields: int,
     trailing: bool,
 ) -> dict[int, str]:
-    """Return the reason why each bad record cannot be parsed, by row."""
+    """Return the reason why each bad record cannot be parsed, by row number."""
     found: dict[int, str] = {}
     counts, unclosed = _fields_per_record(array, quotes, starts, ends, delimiter)
     closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)
@@ -518,7 +519,7 @@ def _reasons(
 def _fields_per_record(
     array: NDArray[np.uint8], quotes: Ints, starts: Ints, ends: Ints, delimiter: int
 ) -> tuple[Ints, Bools]:
-    """Return the number of fields of each record, and whether a quote is left open in it."""
+    """Count each record's fields, and return the counts and whether a quote is left open in the record."""
     marks = np.flatnonzero(array == delimiter)
     unclosed = np.zeros(len(starts), dtype=bool)
     if len(quotes):

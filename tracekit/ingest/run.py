@@ -65,7 +65,7 @@ def ingest_logs(
     Parameters
     ----------
     source : str or Path
-        A folder, a file, or an archive with the raw files; or ``slurm:``, to run sacct.
+        A folder, a file or an archive with the raw files, or ``slurm:`` to run sacct.
     out : str or Path
         Folder of the new Trace.
     settings : IngestSettings, optional
@@ -73,8 +73,8 @@ def ingest_logs(
     force : bool
         Replace an existing Trace at `out`.
     append : bool
-        Add a newer export to the Trace at `out`: the newer record replaces a job that is in both. Files that were
-        already read, and sources without records, change nothing. If the Trace does not exist yet, it is created.
+        Add a newer export to the Trace at `out`. If a job is in both, the newer record replaces the older. Files that
+        were already read, and sources without records, change nothing. If the Trace does not exist yet, it is created.
     progress : Progress, optional
         Receives the steps.
     workers : Workers, optional
@@ -96,7 +96,7 @@ def ingest_logs(
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
-        An option or its value does not exist, or differs from that of the Trace to which the source is appended; or the
+        An option or its value does not exist or differs from that of the Trace to which the source is appended, or the
         workers cannot be used.
     TraceError
         The Trace to which the source is appended is damaged.
@@ -160,7 +160,7 @@ def ingest_logs(
 
 
 def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
-    """Complete the tables of a log that has been read, machine files first, because telemetry needs the machines."""
+    """Complete the tables of a log that has been read. Read machine files first, because telemetry needs machines."""
     from tracekit.ingest.machines._complete import complete_machines
     from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
 
@@ -187,7 +187,7 @@ def _doubt(sink: Sink, detection: Detection) -> None:
 
 
 def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
-    """Reject settings that are invalid."""
+    """Reject invalid settings."""
     if append and force:
         raise UsageError(
             "cannot be combined with --force", where="--append", hint="either add to the Trace, or replace it"
@@ -205,7 +205,7 @@ def _started(
     companions: CompanionFiles,
     progress: Progress,
 ) -> Workers | None:
-    """Start the workers and return them; if the source has nothing for them, add a note and return None."""
+    """Start and return the workers. If the source has nothing for them to read, add a note and return None."""
     if workers is None:
         return None
     files = [*detection.format.one_by_one(detection.found, options), *companions.one_by_one]
@@ -223,11 +223,11 @@ def _started(
 
 
 def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Detection, sink: Sink) -> None:
-    """Add the notes of the files, and name the files of the log that the format does not read."""
+    """Add the files' notes, and name the log's files that the format does not read."""
     for note in dict.fromkeys(file.note for file in every if file.note):
         sink.note(note)
     known = {f.path for found in detection.found.files.values() for f in found}
-    # Price files next to the logs are for efficiency reports and bills; they are not ignored logs.
+    # Price files next to the logs are for efficiency reports and bills, so they are not ignored logs.
     unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]
     if unread:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
@@ -235,14 +235,14 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
-    """Reject an unusable source; a source without records may be usable, such as a dump of an idle day."""
+    """Reject an unusable source. A source without records may be usable, such as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
     if not any(account.kept for account in sink.accounts):
         bad = sum(account.rejected for account in sink.accounts)
         what = f"contains no usable record ({bad} unusable)" if bad else "contains no records"
         hint = (
-            "check that the file is complete; with --append you can add an idle day to a Trace, but not make one "
+            "check that the file is complete; with --append, you can add an idle day to a Trace, but not make one "
             "from it"
         )
         raise TooManyRejectsError(what, where=source, hint=_first_reject(sink, member) or hint)
@@ -256,7 +256,7 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
 
 
 def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
-    """Describe the first reject (of one file), and what to do if a time cannot be read; '' without rejects."""
+    """Describe the first reject, of one file if `path` is given, and the fix for unreadable times. '' means none."""
     import polars as pl
 
     if not sink.has("rejects"):
@@ -306,7 +306,7 @@ def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
 
 
 def _now() -> str:
-    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    """Return the time of creation. SOURCE_DATE_EPOCH fixes it for reproducible output."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return moment.replace(tzinfo=None, microsecond=0).isoformat() + "Z"

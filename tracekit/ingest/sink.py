@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5
-"""Maximum number of examples that a check keeps."""
+"""Maximum number of examples stored for a check."""
 
 _JOIN_MEMORY = "1GB"
-"""Default memory for joins; with it, a log of any size is ingested within 2 GiB."""
+"""Default memory for joins. With this default, a log of any size is ingested within 2 GiB."""
 
 
 @contextmanager
@@ -69,9 +69,9 @@ class OpenedFile:
     stream : HashingReader
         The content.
     account : FileAccount
-        The file's entry in the manifest; `kept` is computed from the other two counts when the file is closed.
+        The file's entry in the manifest. `kept` is computed from the other two counts when the file is closed.
     sink : Sink
-        Receives the rows and rejects of the file.
+        Receives the file's rows and rejects.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
@@ -85,7 +85,7 @@ class OpenedFile:
         return self.account.path
 
     def count(self, records: int) -> None:
-        """Count `records` more records, usable or not."""
+        """Add `records` records to the count, whether usable or not."""
         self.account.records += records
 
     def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
@@ -95,7 +95,7 @@ class OpenedFile:
 
 
 class Sink:
-    """Collects the output of a reader.
+    """Collects a reader's output.
 
     Parameters
     ----------
@@ -108,17 +108,17 @@ class Sink:
     memory_limit : str, optional
         Maximum memory for joins before they spill to disk.
     workers : Workers, optional
-        Workers that read the files that can be read one by one; by default, this process reads them.
+        Workers for the files that can be read one by one. By default, this process reads these files.
 
     Attributes
     ----------
     stated : frozenset of str
         Names of the options that the user gave.
     retries : bool
-        Whether the source records every attempt of a job. A reader sets it; if it is False, one attempt is derived from
+        Whether the source records every attempt of a job. A reader sets it. If it is False, one attempt is derived from
         the job's times.
     rejected_gpu_s : float
-        GPU time of rejected runs, as far as their records contain it [GPU*s]; readers that know this time add to it.
+        GPU time of rejected runs whose records contain it [GPU*s]. Readers that know this time add to it.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so no search for repeats is needed.
     """
@@ -149,23 +149,23 @@ class Sink:
 
     @property
     def folder(self) -> Path:
-        """Folder of the Trace being written; complete tables can be read from it."""
+        """Folder of the Trace being written. Complete tables can be read from it."""
         return self.writer.folder
 
     def path(self, table: str) -> Path:
-        """Return the file of a common table; the file exists once the table has a row and is complete."""
+        """Return a common table's file, which exists once the table has a row and is complete."""
         return self.writer.folder / f"{table}.parquet"
 
     def has(self, *tables: str) -> bool:
-        """Return whether all of the given complete tables have rows."""
+        """Return whether all the given tables, which must be complete, have rows."""
         return all(self.path(table).is_file() for table in tables)
 
     def rows(self, table: str) -> str:
-        """Return the SQL relation of a complete table that has rows; `file_row_number` is the position of a row."""
+        """Return the SQL relation of a complete table that has rows. `file_row_number` is a row's position."""
         return f"read_parquet({sql_text(self.path(table))}, hive_partitioning = false, file_row_number = true)"
 
     def attach(self, con: duckdb.DuckDBPyConnection, *tables: str) -> None:
-        """Create views of complete tables; the view of a table without rows is empty."""
+        """Create views of complete tables. The view of a table without rows is empty."""
         for table in tables:
             rows = f"SELECT * FROM read_parquet({sql_text(self.path(table))}, hive_partitioning = false)"
             con.execute(f"CREATE VIEW {table} AS {rows if self.has(table) else no_rows(table)}")
@@ -177,12 +177,12 @@ class Sink:
         fresh.replace(self.path(table))
 
     def database(self) -> Database:
-        """Return an empty DuckDB database for joins of staged tables, with the memory that this ingest may use."""
+        """Return an empty DuckDB database for joining staged tables, with the memory limit of this ingest."""
         return Database(self.memory_limit, alone=self.memory_limit != _JOIN_MEMORY)
 
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a connection to such a database, for use in a with block."""
+        """Open a connection to an empty database, for use in a with block."""
         with self.database() as database, database.connect() as con:
             yield con
 
@@ -204,7 +204,7 @@ class Sink:
         self.writer.write(table, frame)
 
     def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
-        """Write frames with equal columns to a Parquet file for a later join; return its path, or None without frames.
+        """Write frames with equal columns to a Parquet file for a later join. Return its path, or None for no frames.
 
         The file is temporary, so it is not compressed.
         """
@@ -224,10 +224,10 @@ class Sink:
         return path if written else None
 
     def add_reject(self, path: str, line: int, column: str | None, reason: str, raw: bytes) -> None:
-        """Append a row to the rejects table; OpenedFile.reject also counts it."""
+        """Append a row to the rejects table. OpenedFile.reject also counts it."""
         text = raw[:_RAW_LIMIT].decode("utf-8", "backslashreplace")
         if len(raw) > _RAW_LIMIT:
-            text += f" [cut, {len(raw)} bytes in all]"
+            text += f" [truncated, {len(raw)} bytes in total]"
         self.add_rejected(path, line, column, reason, text)
 
     def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
@@ -247,18 +247,18 @@ class Sink:
     def check(
         self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
     ) -> None:
-        """Add `count` contradictions among `of` rows to a check.
+        """Add `count` contradictions in `of` rows to a check.
 
         Parameters
         ----------
         name : str
             Identifies the check in the manifest.
         count, of : int
-            Rows found, and rows checked (None if the count is not a count of rows).
+            Rows found, and rows checked, or None if the count is not a count of rows.
         meaning : str
             Meaning of a count above zero, in one sentence.
         examples : Series or list of str, optional
-            Names of the rows found, for looking them up; a few are kept.
+            Names for looking up the rows found, of which a few are stored.
         """
         entry = self.checks.setdefault(name, Check(0, None if of is None else 0, meaning))
         entry.count += count
@@ -269,7 +269,7 @@ class Sink:
             entry.examples += [str(e)[:200] for e in list(examples[:room])]
 
     def check_rows(self, name: str, found: pl.Series, meaning: str, ids: pl.Series, of: int | None = None) -> None:
-        """Add the rows of a mask to a check; NULL in the mask does not count as a contradiction.
+        """Add masked rows to a check. NULL in the mask does not count as a contradiction.
 
         Parameters
         ----------
@@ -280,7 +280,7 @@ class Sink:
         ids : Series
             Names of the rows.
         of : int, optional
-            Rows checked; all rows of the mask by default.
+            Rows checked. By default, all rows of the mask.
         """
         mask = found.fill_null(value=False)
         self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))
@@ -323,7 +323,7 @@ class _StageFile:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if self._parquet is None:
-            # Dictionary encoding pays off for columns with repeated values; the first frame shows these columns.
+            # Dictionary encoding pays off for columns with repeated values. The first frame shows these columns.
             repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
             self._parquet = pq.ParquetWriter(
                 self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False

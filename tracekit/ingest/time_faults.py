@@ -2,17 +2,17 @@
 
 Four rules apply to the records of every source:
 
-- The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
-  such values if a time is unknown.
+- The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible, because
+  logs contain these values if a time is unknown.
 - Submission, start and end must be in this order. If a time is before its predecessor, either of the two may be wrong,
   so the time that comes later in this order is rejected.
-- A job cannot become eligible before its submission or after its start: such a time is impossible.
+- A job cannot become eligible before its submission or after its start, so an eligible time outside this range is
+impossible.
 - A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
-  time is kept with these bounds.
+  time is stored with these bounds.
 
-The record is kept. An impossible time becomes NULL. Each doubtful time is counted in the checks of the manifest and
-listed with its file and line in the table doubtful_times. `tracekit.ingest.time_order` applies the second rule across
-records.
+The record is kept. An impossible time becomes NULL. Each doubtful time is counted in the manifest's checks and listed
+with its file and line in the doubtful_times table. `tracekit.ingest.time_order` applies the second rule across records.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Find dates that cannot belong to a log: the epoch, the last second of 32 bits, and dates far from its other times.
+# Find dates that cannot belong to a log, namely the epoch, the last second of 32 bits, and dates far from other times.
 
 FAR = timedelta(days=20 * 365.25)
-"""Times further than this from the middle of the log are impossible, because no cluster has run that long."""
+"""Times further than this from the log's middle are impossible, because no cluster has run that long."""
 
 _NEAR = timedelta(days=2)
 """Larger than the difference between UTC and the wall clock of any zone."""
 _FUTURE = datetime(2100, 1, 1)
-"""Later times are ignored in the estimate of the middle of the log."""
+"""Later times are ignored when the log's middle is estimated."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
-"""Minimum number of rows for a block to update the estimated middle of the log; the first block always sets it."""
+"""Minimum number of rows for a block to update the estimate of the log's middle. The first block always sets it."""
 
 
 class LogDates:
@@ -51,10 +51,10 @@ class LogDates:
     def __init__(self) -> None:
         self._middle: datetime | None = None
         self._unread: pl.DataFrame | None = None
-        """The newest block whose median estimates the middle of the log; computed only if a date needs it."""
+        """The newest block whose median estimates the log's middle. The median is computed only if a date needs it."""
 
     def impossible(self, times: pl.DataFrame) -> dict[str, pl.Series]:
-        """Return a mask of the impossible dates for each column of a block that contains such dates.
+        """Return a mask of the impossible dates for each column of a block that contains impossible dates.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class LogDates:
 
 
 def _surely_possible(times: pl.DataFrame) -> bool:
-    """Return whether the times are so close together that none can be impossible, whatever their middle is."""
+    """Return whether the times are so close together that none can be impossible, regardless of their middle."""
     # Compared inside Polars, because Python has no dates before year 1 or after 9999.
     known = pl.all().cast(pl.Datetime("us"))
     first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())
@@ -92,10 +92,10 @@ def _surely_possible(times: pl.DataFrame) -> bool:
 
 
 def _median(times: pl.DataFrame) -> datetime | None:
-    """Return the middle of a log, estimated from a block of its times."""
+    """Estimate a log's middle from a block of its times."""
     known = pl.concat([times[name].alias("time").cast(pl.Datetime("us")) for name in times.columns]).drop_nulls()
     held = known.filter(known.is_between(FIRST_TIME, _FUTURE))
-    # If most times are the epoch, only the others belong to the log; if all times are near the epoch, they are relative
+    # If most times are the epoch, only the others belong to the log. If all times are near the epoch, they are relative
     # to it.
     later = held.filter(held > FIRST_TIME + _NEAR)
     middle = (later if len(later) else held).median()
@@ -115,11 +115,11 @@ CHECKS = {
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off or becomes unknown, and doubtful_times lists them",
 }
-"""The meaning of a count above zero, by the name of the check."""
+"""The meaning of a count above zero, by check name."""
 
 
 class TimeColumns(NamedTuple):
-    """Columns of a frame; the times of a record must be in the order of the columns."""
+    """Columns of a frame. A record's times must be in the order of the columns."""
 
     columns: Mapping[str, str]
     """Maps each column of the frame to its column in the Trace, earliest time first: {'Submit': 'submit_time', ...}."""
@@ -130,7 +130,7 @@ class TimeColumns(NamedTuple):
 
 
 class RecordTimes:
-    """Checks the times of one raw file block by block, and writes checks and the table doubtful_times to the sink."""
+    """Checks one raw file's times block by block, and writes checks and the doubtful_times table to the sink."""
 
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink = sink
@@ -148,15 +148,15 @@ class RecordTimes:
         before: pl.Series | None = None,
         lasted: tuple[str, str, pl.Series] | None = None,
     ) -> pl.DataFrame:
-        """Return `frame` with the wall-clock times of the sequence converted to UTC.
+        """Convert the wall-clock times of the sequence in `frame` to UTC.
 
         Parameters
         ----------
         doubled_hour : {'bounded', 'null', 'first', 'second'}
             See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
         clocks : polars.DataFrame, optional
-            The wall-clock times, NULL for a time that is not a wall-clock time; `frame` then has all other times in
-            UTC. By default the times in `frame` are wall-clock times.
+            The wall-clock times, with NULL for a time that is not a wall-clock time. If given, `frame` has all other
+            times in UTC. By default, the times in `frame` are wall-clock times.
         before : Series of Datetime, optional
             For each record, the latest time [UTC] that must come before the sequence.
         lasted : tuple (str, str, Series), optional
@@ -198,8 +198,8 @@ class RecordTimes:
         Returns
         -------
         polars.DataFrame
-            The frame with two more Boolean columns, `began` and `finished`: whether the source records a start and an
-            end, even an impossible time.
+            The frame with two additional Boolean columns, `began` and `finished`. They are true if the source records a
+            start and an end, even at an impossible time.
         """
         stated = [
             pl.col(name).is_not_null().alias(_STATED[column])
@@ -221,16 +221,16 @@ class RecordTimes:
         return frame.with_columns(*stated, *changed)
 
     def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
-        """Return `frame` with an eligible time set to NULL if it is before submission or after the start of its job.
+        """Return `frame` with an eligible time set to NULL if it is before the job's submission or after its start.
 
         Parameters
         ----------
         sequence : TimeColumns
-            The sequence of times; its first column is the submission.
+            The sequence of times, whose first column is the submission.
         name : str
             The column with the eligible times.
         start : Series of Datetime
-            The start of each job; NULL if it did not start.
+            The start of each job, or NULL if it did not start.
         """
         times, submit = frame[name], frame[next(iter(sequence.columns))]
         wrong = (times < submit).fill_null(value=False) | (times > start).fill_null(value=False)
@@ -241,7 +241,7 @@ class RecordTimes:
         return frame if late is None else frame.with_columns(times.set(late, None))
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
-        """Return `frame` with negative waits and run times [s] set to NULL; `columns` maps to the Trace's columns."""
+        """Return `frame` with negative waits and run times [s] set to NULL. `columns` maps to the Trace's columns."""
         for name, column in columns.items():
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
             below = frame[name] < 0
@@ -263,7 +263,7 @@ class RecordTimes:
         return frame.with_columns(changed)
 
     def no_dates(self, frame: pl.DataFrame, columns: list[str]) -> dict[str, pl.Series]:
-        """Return a mask for each of the columns: the times that cannot be dates of this log."""
+        """Return, for each of the columns, a mask of the times that cannot be dates of this log."""
         found = self._dates.impossible(frame.select(columns))
         none = pl.repeat(value=False, n=frame.height, eager=True)
         return {name: found[name].fill_null(value=False) if name in found else none for name in columns}
@@ -291,7 +291,7 @@ class RecordTimes:
         Returns
         -------
         Series of Boolean or None
-            The mask with NULL as False; None if it selects no row.
+            The mask with NULL as False, or None if it selects no row.
         """
         check, where, of = found
         count = 0 if where is None else int(where.sum())
@@ -332,7 +332,7 @@ def _as_text(kind: pl.DataType, name: str) -> pl.Expr:
 
 
 def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
-    """Return seconds since 1970-01-01 as times; a value beyond all dates becomes a date that is out of range.
+    """Convert seconds since 1970-01-01 to times. A value beyond all dates becomes a date that is out of range.
 
     Rounding to microseconds removes floating-point noise.
     """
@@ -340,9 +340,9 @@ def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow the possible instants: each time is between the earlier and the later times of its record.
+    """Narrow the possible instants, because each time is between the earlier and the later times of its record.
 
-    If neither instant fits, both are kept; `possible` then finds the contradiction.
+    If neither instant fits, both are kept, and `possible` finds the contradiction.
     """
     if all(found.certain or not found.doubtful.any() for found in choices.values()):
         return dict(choices)

@@ -1,4 +1,4 @@
-"""Find times that contradict each other across records, in the finished tables of every format.
+"""Find contradictory times across records, in the finished tables of every format.
 
 A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order of times across
 records, such as an attempt that starts before the end of the previous attempt, and covers formats that have no checks
@@ -29,8 +29,8 @@ _SUSPECT = {
 }
 """Contradictions within one row."""
 
-# If an attempt has an unknown end, wait_s cannot show contradictions of adjacent attempts. If the wait of a first
-# attempt is known, it shows whether the start is before the submission; a join with all jobs would be slow.
+# If an attempt has an unknown end, wait_s cannot show contradictions between adjacent attempts. If a first attempt's
+# wait is known, it shows whether the start is before the submission, which avoids a slow join with all jobs.
 _SUSPECT_JOBS = """
 CREATE TABLE unwaited AS
 SELECT job_id, start_time FROM attempts WHERE attempt = 0 AND wait_s IS NULL AND start_time IS NOT NULL;
@@ -143,9 +143,9 @@ ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 
 
 def order_table_times(sink: Sink) -> None:
-    """Set a time to NULL if it is before an earlier time of its job; count and list these times.
+    """Set a time to NULL if it is before an earlier time of its job, and count and list these times.
 
-    The tables of `sink` must be complete; they are rewritten only if they contain such times.
+    The tables of `sink` must be complete. They are rewritten only if they contain these times.
     """
     have = [table for table in _TABLES if sink.has(table)]
     if "jobs" not in have:
@@ -177,9 +177,9 @@ def order_table_times(sink: Sink) -> None:
 
 
 def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> str:
-    """Return the query for the jobs that have rows with contradictory times.
+    """Return the query for jobs that have rows with contradictory times.
 
-    Most tables have no such row; checking this does not need the ids of all jobs.
+    Most tables have no contradictory rows, and checking this does not need the ids of all jobs.
     """
     found = [
         table for table in tables if con.execute(f"SELECT 1 FROM {table} WHERE {_SUSPECT[table]} LIMIT 1").fetchall()

@@ -1,6 +1,6 @@
-"""Places outside this machine's disks: objects in S3, Google Cloud Storage, Azure and HDFS.
+"""Read places outside this machine's disks: objects in S3, Google Cloud Storage, Azure and HDFS.
 
-You can give an address such as s3://bucket/folder/file instead of a file path: `place_of` turns it into an `Address`,
+You can give an address such as s3://bucket/folder/file instead of a file path. `place_of` turns it into an `Address`,
 which is also a path. An address is read-only. Credentials come from the environment.
 """
 

@@ -37,22 +37,22 @@ SCHEMES = {
 _BEGIN = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):(?P<slashes>/+)(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
 _WRITE = "write to disk, and copy it with your store's own tool"
 _DEFAULT = "default"
-"""Host for hdfs:///path: the one named in the Hadoop configuration."""
+"""Host for hdfs:///path, which means the host named in the Hadoop configuration."""
 _MOST_FILES = 100_000
 """Maximum number of files in one source or folder."""
 
 
 class Address(_Base):
-    """The address of an object in a store, such as s3://bucket/key; `place_of` creates it.
+    """The address of an object in a store, such as s3://bucket/key. `place_of` creates it.
 
     It supports all path operations on names (`name`, `parent`, `/`, ...), but only the file operations that read.
     """
 
     listed: int | None = None
-    """Size of the object in the listing that contained it [bytes]; None for an address that was typed in."""
+    """Size of the object in the listing that contained it [bytes], or None for an address that was typed in."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the size too, because another process may read the object."""
+        """Include the size, because another process may read the object."""
         return _with_size, (self.parts, self.listed)
 
     @property
@@ -62,7 +62,7 @@ class Address(_Base):
 
     @property
     def store(self) -> str:
-        """The kind of store: s3, gs, az or hdfs."""
+        """The kind of store, which is s3, gs, az or hdfs."""
         return SCHEMES[self.scheme]
 
     @property
@@ -72,7 +72,7 @@ class Address(_Base):
 
     @property
     def key(self) -> str:
-        """Name of the object within the bucket; '' for the bucket itself."""
+        """Name of the object within the bucket, or '' for the bucket itself."""
         return "/".join(self.parts[2:])
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Address(_Base):
         )
 
     def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # a relative path has no scheme
-        """Return the relative path from a folder in the same store to this object; the result is not an address.
+        """Return the relative path from a folder in the same store to this object. The result is not an address.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Address(_Base):
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> stat_result:
-        """Return the size and the time of the last change.
+        """Return the object's size and the time of its last change.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Address(_Base):
                 yield _listed(self, entry)
 
     def files_below(self) -> list[Address]:
-        """Return all files below this name, except files hidden by a leading dot, folder by folder in order of names.
+        """Return all files below this name, except files hidden by a leading dot, folder by folder in name order.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Address(_Base):
                 raise StoreError(f"has more than {_MOST_FILES:,} files", where=str(self), hint="name a deeper folder")
         return found
 
-    def open(  # type: ignore[override]  # it only opens files for reading bytes
+    def open(  # type: ignore[override]  # it opens files only for reading bytes
         self,
         mode: str = "r",
         buffering: int = -1,
@@ -190,12 +190,12 @@ class Address(_Base):
         errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:
-        """Open the object for reading; without `buffering`, return a raw stream that reads ahead.
+        """Open the object for reading. Without `buffering`, return a raw stream that reads ahead.
 
         Raises
         ------
         StoreError
-            The object does not exist, or the store does not respond; this can also happen while the stream is read.
+            The object does not exist, or the store does not respond. This can also happen while the stream is read.
         OutputError
             The mode is for writing.
         """
@@ -219,7 +219,7 @@ class Address(_Base):
             return bytes(stream.read())
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
-        """Return the content of the object as text, by default UTF-8."""
+        """Return the content of the object as text, which is UTF-8 by default."""
         with self.open("r", encoding=encoding, errors=errors, newline=newline) as stream:
             return str(stream.read())
 
@@ -243,7 +243,7 @@ class Address(_Base):
 
 
 def _listed(folder: Address, entry: Any) -> Address:
-    """Return the address of an entry of a folder's listing, a `pyarrow.fs.FileInfo`."""
+    """Return the address of an entry in a folder's listing, given as a `pyarrow.fs.FileInfo`."""
     return _with_size((*folder.parts, entry.base_name), entry.size if entry.is_file else None)
 
 
@@ -288,11 +288,11 @@ def place_of(path: str | PurePath) -> Path:
     bucket, _, key = rest.partition("/")
     # A rejected address may contain a secret, so no part of it is shown.
     if "?" in rest:
-        what = "an address cannot have parameters; a store's settings come from the environment"
-        raise UsageError(what, where=f"{scheme}://...", hint="leave out the part from '?' on")
+        what = "an address cannot have parameters, because a store's settings come from the environment"
+        raise UsageError(what, where=f"{scheme}://...", hint="leave out '?' and everything after it")
     account = scheme in {"abfs", "abfss"} and ":" not in bucket and bucket.count("@") == 1
     if "@" in bucket and not account:
-        what = "an address cannot have credentials; they come from the environment"
+        what = "an address cannot have credentials, which come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out the part before '@'")
     if not bucket:
         raise UsageError("has no bucket", where=f"{scheme}://", hint=f"write it as {scheme}://BUCKET/FOLDER")
@@ -304,7 +304,7 @@ def place_of(path: str | PurePath) -> Path:
 
 
 def remote_form(text: str) -> str:
-    """Return text that is safe to show: an address in a store without possible secrets.
+    """Return `text` in a form that is safe to show, that is, an address in a store without possible secrets.
 
     Examples
     --------

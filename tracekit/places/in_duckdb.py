@@ -1,7 +1,7 @@
-"""Let DuckDB read objects in a store by address.
+"""Let DuckDB read objects in stores by address.
 
-DuckDB accepts any fsspec file system. This one has no separate client. It gives DuckDB an `ObjectReader`, so SQL and
-Python read a store in the same way, with the same credentials, limits and errors.
+DuckDB accepts any fsspec file system. The file system in this module has no separate client. It gives DuckDB an
+`ObjectReader`, so SQL and Python read a store in the same way, with the same credentials, limits and errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read an object by byte ranges.
 
 Arrow, DuckDB and the ingest of raw logs read through this module. DuckDB's threads share one open file, and each calls
-`seek` and then `read`. With a shared position they would take each other's bytes, so each thread has its own position.
-A stream has a shared position, because another thread may continue where one has stopped.
+`seek` and then `read`. With a shared position, they would read each other's bytes, so each thread has its own position.
+A stream has a shared position, because another thread may continue where one thread has stopped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 _AHEAD = 8 << 20
-"""Bytes that a stream requests at once; this keeps both the cost of latency and the memory small."""
+"""Number of bytes that a stream requests at once. This number keeps both latency costs and memory use small."""
 
 _CHANGED = "run the command again; if it fails again, the store is faulty"
 
 _versions: dict[str, tuple[int, tuple[str, ...]]] = {}
 """Size and version of each object when it was first opened, by address."""
 _VERSION = {"etag", "generation", "last-modified"}
-"""Metadata keys of stores that change with an object's content."""
+"""Metadata keys of stores whose values change with an object's content."""
 
 
 def forget(folder: ObjectName) -> None:
@@ -41,7 +41,7 @@ def forget(folder: ObjectName) -> None:
 
 
 def was_opened(address: ObjectName) -> bool:
-    """Return whether the object was already opened; if so, we need not ask the store whether it exists."""
+    """Return whether the object was already opened. If so, we need not ask the store whether it exists."""
     return str(address) in _versions
 
 
@@ -53,7 +53,7 @@ class ObjectReader(io.RawIOBase):
     address : ObjectName
         The object.
     ahead : bool
-        Whether the stream is read from beginning to end; if so, 8 MiB are requested at once.
+        Whether the stream is read from beginning to end. If so, 8 MiB are requested at once.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class ObjectReader(io.RawIOBase):
         listed = getattr(address, "listed", None)
         if listed is not None and listed != self.size:
             self._object.close()
-            what = f"has {self.size:,} bytes, but the listing of its folder says {listed:,}"
+            what = f"has {self.size:,} bytes, but its folder's listing says {listed:,}"
             raise recorded(StoreError(what, where=str(address), hint=_CHANGED))
         if _versions.setdefault(str(address), found[1:]) != found[1:]:
             self._object.close()
@@ -98,7 +98,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the position of this thread.
+        """Return this thread's position.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class ObjectReader(io.RawIOBase):
         return position
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Set the position of this thread, and return it."""
+        """Set this thread's position, and return it."""
         base = self.tell() if whence == io.SEEK_CUR else (0, 0, self.size)[whence]
         if base + offset < 0:
             raise ValueError("the position is before the start of the file")
@@ -127,7 +127,7 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return `size` bytes from this thread's position; fewer only at the end."""
+        """Return `size` bytes from this thread's position, or fewer at the end."""
         begin = self.tell()
         left = max(0, self.size - begin)
         data = bytes(self._range(begin, left if size is None or size < 0 else min(size, left)))
@@ -142,7 +142,7 @@ class ObjectReader(io.RawIOBase):
         super().close()
 
     def _taken(self, begin: int, size: int) -> bytes | bytearray | memoryview:
-        """Return bytes from a position; with `ahead`, they come from the block that was requested last."""
+        """Return bytes from a position. With `ahead`, they come from the block that was requested last."""
         if not self._ahead:
             return self._range(begin, min(size, max(0, self.size - begin)))
         if not self._begin <= begin < self._begin + len(self._block):
@@ -159,9 +159,9 @@ class ObjectReader(io.RawIOBase):
         return data
 
     def _counted(self, begin: int, size: int) -> bytearray:
-        """Return a range of the object and check that the store sent every byte of it.
+        """Return a range of the object, after checking that the store sent every byte of it.
 
-        Arrow's S3 client treats a response that is too short as complete, and leaves the rest of the buffer unchanged.
+        Arrow's S3 client treats a response that is too short as complete and leaves the rest of the buffer unchanged.
         We therefore fill the buffer with an unpredictable byte first. If the last byte still has that value, which
         happens by chance once in 256 times, the range is read again with a different fill byte.
         """
@@ -176,7 +176,7 @@ class ObjectReader(io.RawIOBase):
         return buffer
 
     def _fill(self, begin: int, buffer: bytearray, _: Any) -> int:
-        """Read from a position of the object into a buffer and return the number of bytes that the client reports."""
+        """Read from a position in the object into a buffer, and return the number of bytes that the client reports."""
         self._object.seek(begin)
         count: int = self._object.readinto(buffer)
         return count

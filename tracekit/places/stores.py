@@ -1,9 +1,9 @@
-"""The stores that addresses refer to: connect to them, look up names, and report their failures.
+"""Connect to the stores that addresses refer to, look up names, and report failures.
 
 Apache Arrow provides the clients for all stores. They take their settings (credentials, region, a different endpoint)
 from the environment, under the names that each store's own tools use. The time and number of attempts are limited, so a
-store that does not respond ends a run after a minute or two. The clients do not notice a response that trickles in or a
-listing that never ends, so `asked_of` limits the time of every call.
+store that does not respond ends a run after one or two minutes. The clients do not notice a response that arrives very
+slowly or a listing that never ends, so `asked_of` limits the time of every call.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONNECT_S = 5.0
-"""Longest time to connect to a store [s]."""
+"""Maximum time to connect to a store [s]."""
 _REQUEST_S = 20.0
-"""Longest time that a store may send nothing [s]."""
+"""Maximum time for which a store may send nothing [s]."""
 _ATTEMPTS = 3
-"""Number of attempts at one request, including the first."""
+"""Maximum number of attempts at one request, including the first."""
 _WHOLE_S = 120.0
-"""Longest time for one call, including all attempts [s]."""
+"""Maximum time for one call, including all attempts [s]."""
 _LEAST_RATE = 65_536.0
-"""A call that reads gets extra time for its bytes, at this rate [B/s]."""
+"""Rate at which a call that reads gets extra time for its bytes [B/s]."""
 _REST_S = 30.0
-"""Time for which a store that did not respond is not asked again [s]; further requests fail at once."""
+"""Time for which a store that did not respond is not asked again [s]. Further requests fail at once."""
 
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -85,18 +85,18 @@ _REASONS = (
     ("NO_SUCH_KEY|NoSuchKey|RESOURCE_NOT_FOUND|BlobNotFound|No such file|404|does not exist", "no such object", None),
     (_NO_ANSWER, _GONE, "check {reached}, and try again"),
 )
-"""Error text and hint for a failure, by patterns in the client's message; the first match is used."""
+"""Error text and hint for a failure, by patterns in the client's message. The first match is used."""
 _CALL = re.compile(r"When .*? operation: ?|google::cloud::Status\(")
-"""Text that clients put before the reason."""
+"""Text that clients write before the reason."""
 
 _failures: list[StoreError] = []
 """The last failures, for `failure_behind`."""
 _gone: dict[tuple[str, str], tuple[float, str, str | None]] = {}
-"""For each store (kind and bucket) that did not respond, the time and the error."""
+"""The time and the error for each store (kind and bucket) that did not respond."""
 
 
 class ObjectName(Protocol):
-    """The parts of an object's name that a store needs; its string is its address."""
+    """The parts of an object's name that a store needs. Its string form is the address."""
 
     @property
     def store(self) -> str:
@@ -108,7 +108,7 @@ class ObjectName(Protocol):
 
     @property
     def key(self) -> str:
-        """Name of the object within the bucket; '' for the bucket itself."""
+        """Name of the object within the bucket, or '' for the bucket itself."""
 
 
 def look(address: ObjectName) -> FileInfo:
@@ -128,7 +128,7 @@ def look(address: ObjectName) -> FileInfo:
 
 
 def _require_bucket(address: ObjectName) -> None:
-    """Reject a missing bucket; skip the check without list permission."""
+    """Reject a missing bucket, but skip the check if list permission is missing."""
     from pyarrow.fs import FileType
 
     bucket = address.bucket.partition("@")[0]
@@ -166,7 +166,7 @@ def store_of(address: ObjectName) -> Any:
     Raises
     ------
     StoreError
-        The environment lacks settings that are needed to reach the store.
+        Settings needed to reach the store are missing from the environment.
     """
     return _client(address.store, address.bucket)
 
@@ -216,7 +216,7 @@ def _az(bucket: str) -> Any:
     account = host.partition(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT")
     if not account:
         raise StoreError(
-            "the storage account of the container is unknown",
+            "the container's storage account is unknown",
             where=f"az://{bucket}",
             hint="set AZURE_STORAGE_ACCOUNT, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
         )
@@ -231,7 +231,7 @@ def _az(bucket: str) -> Any:
         more["account_key"] = key
     elif token:
         more["sas_token"] = token
-    return pf.AzureFileSystem(account, **more)  # without either, the Azure SDK searches the environment
+    return pf.AzureFileSystem(account, **more)  # if neither is given, the Azure SDK searches the environment
 
 
 def _hdfs(host: str) -> Any:
@@ -249,7 +249,7 @@ def asked_of(address: ObjectName, work: Callable[[Any], T], size: int = 0) -> T:
     work : callable
         Receives the client, a `pyarrow.fs.FileSystem`, and runs in a separate thread.
     size : int
-        Number of bytes that it reads; more bytes get more time.
+        Number of bytes that `work` reads. More bytes get more time.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _store_errors(address: ObjectName) -> Iterator[None]:
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
-    """Return the store failure whose text another library's error contains; None without such a failure."""
+    """Return the store failure whose text is contained in another library's error, or None if there is none."""
     text = str(error)
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 
@@ -299,7 +299,7 @@ def recorded(failure: StoreError) -> StoreError:
 
 
 def _told(address: ObjectName, text: str) -> tuple[str, str | None]:
-    """Return the error text and the hint for the message of a store's client."""
+    """Return the error text and the hint for a store client's message."""
     # Remove the object's name first, because it may look like a reason.
     said = text.replace(address.key, "") if address.key else text
     for pattern, reason, hint in _REASONS:

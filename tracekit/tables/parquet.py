@@ -1,12 +1,13 @@
-"""Read a table of a Trace from its Parquet files; all Python code reads tables here.
+"""Read a Trace's tables from their Parquet files. All Python code reads tables through this module.
 
-A table is one file or a sequence of files. DuckDB reads the footers, because Arrow terminates the process on some
-damaged ones. Arrow decodes the rows batch by batch, and each batch is checked before use, so a damaged file gives one
-error that names the table. (Polars's reader panics and writes to stderr; DuckDB reads the same files for SQL and raises
-its own errors, which `tracekit.damage` explains.)
+A table is one file or a sequence of files. DuckDB reads the footers, because some damaged footers make Arrow terminate
+the process. Arrow decodes the rows batch by batch, and each batch is checked before use, so a damaged file gives one
+error that names the table. Polars's reader would panic and write to stderr. DuckDB reads the same files for SQL and
+raises its own errors, which `tracekit.damage` explains.
 
-Times outside the years 1 to 9999 are rejected twice: by the footer's statistics when a Trace is opened, because SQL
-would compute with them, and in the rows that Python reads, because a footer may have missing or wrong statistics.
+Times outside the years 1 to 9999 are rejected twice. When a Trace is opened, the footers' statistics are checked,
+because SQL would compute with these times. When Python reads rows, the rows are checked, because a footer's statistics
+may be missing or wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 NO_YEAR = "has a time outside the years 1 to 9999"
-"""The problem of a column according to a footer's statistics."""
+"""A column's problem according to a footer's statistics."""
 
 _BATCH = 65_536
 _OTHER = "the columns of the table {} have changed since it was opened"
@@ -42,11 +43,11 @@ _OTHER = "the columns of the table {} have changed since it was opened"
 def footers_faults(
     con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Return the faults in each table's footers: a fault, and a column with an impossible time; None without faults.
+    """Return each table's fault in the footers and a column with an impossible time, or None if there is none.
 
-    A Trace with such a fault cannot be opened (see `require_footers`). A time outside the years 1 to 9999 is
-    impossible. `tables` lists all files of each table in order, and `version` is the schema version of the Trace, as in
-    all functions here.
+    A Trace with one of these faults cannot be opened (see `require_footers`). A time outside the years 1 to 9999 is
+    impossible. `tables` lists all files of each table in order, and `version` is the Trace's schema version, as in all
+    functions of this module.
     """
     try:
         found, times = _columns(con, tables), _impossible_times(con, tables)
@@ -68,14 +69,14 @@ def footers_faults(
 
 
 def columns_sql(table: str, version: str) -> str:
-    """Return the SQL select list for a file of the table: its columns, and NULL for columns added after `version`."""
+    """Return the SQL select list for a table file, with its columns, and NULL for columns added after `version`."""
     spec = schema.common(table)
     have = spec.columns_of(version)
     return ", ".join(["*", *(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in spec.columns if c.name not in have)])
 
 
 def files_sql(files: Sequence[Path]) -> str:
-    """Return the list of files in SQL syntax, for `read_parquet`."""
+    """Format the list of files in SQL syntax, for `read_parquet`."""
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
 
 
@@ -98,7 +99,7 @@ def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequenc
 
 
 def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> dict[str, int]:
-    """Return the number of rows in each file according to its footer, by path.
+    """Return each file's number of rows according to its footer, by path.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path
 
 
 def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> frozenset[str]:
-    """Return the columns of a table with any value according to the footers' statistics, or without statistics.
+    """Return a table's columns that have any value according to the footers' statistics, or that have no statistics.
 
     Raises
     ------
@@ -122,15 +123,15 @@ def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[P
 
 
 def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
-    """Return the table as a lazy frame; errors in a file are raised when its rows are read.
+    """Return the table as a lazy frame. Errors in a file are raised when its rows are read.
 
     Columns added after `version` are NULL.
 
     Raises
     ------
     DamagedTraceError
-        Raised when the rows are collected: a part of the file cannot be decoded, is not valid text, or is an impossible
-        time.
+        Raised when the rows are collected, if a part of the file cannot be decoded, is not valid text, or is an
+        impossible time.
     """
     from polars.io.plugins import register_io_source
 
@@ -140,7 +141,7 @@ def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        # Without any column, the rows could not be counted.
+        # Without at least one column, the rows could not be counted.
         names = list(types) if with_columns is None else with_columns or list(types)[:1]
         stored = [name for name in names if name in have] or [have[0]]
         left = n_rows
@@ -185,18 +186,18 @@ def read_through(table: str, files: Sequence[Path], version: str) -> int:
 
 
 def _place(table: str, path: Path) -> Path:
-    """Return the location of an error: the Trace if the table is one file, otherwise the file."""
+    """Return the location of an error, which is the Trace if the table is one file, or else the file."""
     return path.parent if path.name == f"{table}.parquet" else path
 
 
 def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    """Compute a file's SHA-256."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _batches(table: str, files: Sequence[Path], columns: list[str], size: int) -> Iterator[tuple[Path, pa.RecordBatch]]:
-    """Yield the rows with these columns, in this order; each batch comes with its file."""
+    """Yield batches of rows with these columns, in this order, each with its file."""
     for path in files:
         with _opened(table, path) as file:
             if not set(columns) <= set(file.schema_arrow.names):
@@ -210,7 +211,7 @@ def _next(batches: Iterator[pa.RecordBatch], table: str, path: Path) -> pa.Recor
     with _decoding(table, path):
         batch = next(batches, None)
         if batch is not None:
-            # Check lengths, offsets and UTF-8, which later readers rely on.
+            # Check lengths, offsets and UTF-8, because later readers rely on them.
             batch.validate(full=True)
         return batch
 
@@ -227,7 +228,7 @@ def _opened(table: str, path: Path) -> Iterator[Any]:
 
 
 def _source(path: Path) -> Any:
-    """Return the object from which Arrow reads a file."""
+    """Return the object through which Arrow reads a file."""
     if not isinstance(path, Address):
         return path
     from tracekit.places.reader import ObjectReader
@@ -237,7 +238,7 @@ def _source(path: Path) -> Any:
 
 @contextmanager
 def _decoding(table: str, path: Path) -> Iterator[None]:
-    """Raise a single error type for any decoder exception on a damaged file."""
+    """Raise a single type of error for any decoder exception on a damaged file."""
     try:
         yield
     except TracekitError:  # raised by a store
@@ -253,7 +254,7 @@ def _unreadable(table: str, path: Path, error: Exception) -> DamagedTraceError:
 
 
 def _footers(con: duckdb.DuckDBPyConnection, query: str, tables: Mapping[str, Sequence[Path]]) -> list[tuple[Any, ...]]:
-    """Return the rows of a query over the footers of all files, which the query calls {files}.
+    """Run a query over the footers of all files, which the query calls {files}, and return its rows.
 
     Raises
     ------
@@ -285,7 +286,7 @@ def _columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]
         THEN duckdb_type ELSE 'another' END
     FROM parquet_schema({files})"""
     found: dict[str, list[tuple[str, str]]] = {str(path): [] for paths in tables.values() for path in paths}
-    parts_left: dict[str, int] = {}  # of the previous column; each part has its own row
+    parts_left: dict[str, int] = {}  # parts of the previous column, each with its own row
     for file, name, parts, kind in _footers(con, query, tables):
         if file not in parts_left:  # the root
             parts_left[file] = 0
@@ -298,7 +299,7 @@ def _columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]
 
 
 def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """Return, for each file, a column with a time outside the years 1 to 9999 according to its minimum and maximum."""
+    """Return, for each file, a column whose minimum or maximum is a time outside the years 1 to 9999."""
     times = {c.name for table in tables for c in schema.common(table).columns if c.kind == "datetime"}
     query = f"""SELECT file_name, path_in_schema FROM (
         SELECT file_name, path_in_schema, unnest([coalesce(stats_min_value, stats_min),
@@ -310,7 +311,7 @@ def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Seque
 
 
 def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
-    """Return the differences from the table's columns, as a sentence without a full stop; None without differences."""
+    """Describe the differences from the table's columns without a full stop, or return None if there are none."""
     spec = schema.common(table)
     names = spec.columns_of(version)
     have = dict(found)
@@ -320,7 +321,7 @@ def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> s
     parts = [
         f"{word} {', '.join(shorten(name) for name in names[:10])}"
         for word, names in (
-            ("lacks", [n for n in names if n not in have]),
+            ("has no", [n for n in names if n not in have]),
             ("has unknown", [n for n in have if n not in names]),
             ("has the wrong types in", differ),
         )

@@ -1,4 +1,4 @@
-"""Find problems in the partitions of a table by checking each file against the manifest."""
+"""Find problems in a table's partitions by checking each file against the manifest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def partition_fault(folder: Path, partition: Partition, *, deep: bool = False) -> str | None:
-    """Return the fault of a partition's file, or None if it is intact; with `deep`, check its checksum too."""
+    """Return the fault in a partition's file, or None if it is intact. With `deep`, also check its checksum."""
     path, name = folder / partition.path, f"the partition {partition.path}"
     try:
         if not path.is_file():
@@ -42,14 +42,14 @@ def partition_problems(
     *,
     deep: bool,
 ) -> list[str]:
-    """Return the problems of a table's partitions, and of files in their folders that the manifest does not list.
+    """Return the problems in a table's partitions, including files in their folders that the manifest does not list.
 
-    With `deep`, every column of every row is decoded too.
+    With `deep`, every column of every row is also decoded.
     """
     found = []
     faults = {partition.path: partition_fault(folder, partition, deep=deep) for partition in partitions}
     sound = [folder / path for path, fault in faults.items() if fault is None]
-    # Read all footers at once; if one has a fault, read each separately.
+    # Read all footers at once. If one has a fault, read each separately.
     each = footers_faults(con, {table: sound}, version)[table][0] is not None
     stated = {} if each or deep else rows_stated(con, table, sound)
     for partition in partitions:
@@ -76,7 +76,7 @@ def partition_problems(
 def _unlisted(folder: Path, table: str, listed: set[str]) -> Iterator[str]:
     whole = folder / f"{table}.parquet"
     if whole.exists():
-        yield f"the file {whole.name} is not in the manifest, in which {table} is partitioned"
+        yield f"the file {whole.name} is not in the manifest, which lists {table} as partitioned"
     for path in sorted((folder / table).rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_dir() and name not in listed:

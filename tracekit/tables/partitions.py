@@ -1,11 +1,11 @@
-"""Partitions store a large table of a Trace as a folder of files, one for each cluster and day.
+"""Store a large table of a Trace as partitions, that is, as a folder of files, one for each cluster and day.
 
     gpu_utilization/cluster=philly/day=2017-10-03/part-0.parquet
 
-The manifest lists the files with cluster, day, rows, bytes and checksum, and is the only source that tracekit trusts;
-folder names are for readers and other programs. Rows that belong to a job are in the partition of the cluster and the
-day (UTC) of its submission, so a job's rows are together. Samples are in the partition of the day of their time and the
-cluster of their machine. Within a file, rows keep the order of the table.
+The manifest lists the files with cluster, day, rows, bytes and checksum, and is the only source that tracekit trusts.
+Folder names are for readers and other programs. Rows that belong to a job are in the partition for the job's cluster
+and the day (UTC) of its submission, so a job's rows are together. Samples are in the partition for the day of their
+time and the cluster of their machine. Within a file, rows keep the table's order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition, TableInfo
 
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures", "doubtful_times")
-"""Tables whose rows belong to a job; in a Trace, either all or none of them are partitioned."""
+"""Tables whose rows belong to a job. In a Trace, either all or none of them are partitioned."""
 
 SAMPLE_TABLES = ("gpu_utilization", "host_utilization")
 """Tables of samples, each partitioned separately."""
@@ -34,14 +34,14 @@ PARTITIONED_TABLES = (*JOB_TABLES, *SAMPLE_TABLES)
 
 AUTO_ROWS = 100_000_000
 AUTO_BYTES = 2 * 2**30
-"""By default, a table above either of these limits is partitioned.
+"""By default, a table that exceeds either of these limits is partitioned.
 
-One machine reads a whole table of this size in seconds. For a larger table, a question about a week should not have to
-read the whole year, and an append should not rewrite it.
+One machine reads a whole table of this size in seconds. With a larger table, a question about one week should not have
+to read the whole year, and an append should not rewrite the table.
 """
 
 _LONGEST = 120
-"""Maximum characters of a cluster name in a path; file systems allow 255 for a name."""
+"""Maximum number of characters of a cluster name in a path. File systems allow 255 for a name."""
 _UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 """Hive's and Spark's spelling of an unknown value."""
 _UNKNOWN_DAY = "unknown"
@@ -54,7 +54,7 @@ def is_large(rows: int, size: int) -> bool:
 
 
 def partition_path(table: str, cluster: str | None, day: date | None, number: int = 0) -> str:
-    """Return the path of a partition within the folder of the Trace, with '/' between folders.
+    """Return a partition's path within the Trace's folder, with '/' between folders.
 
     Different clusters have different paths, even on a file system that ignores case.
 
@@ -71,7 +71,7 @@ def partition_path(table: str, cluster: str | None, day: date | None, number: in
 
 
 def _encoded(cluster: str | None) -> str:
-    """Return a cluster name as part of a path, in Hive's encoding; a long name ends in its checksum."""
+    """Encode a cluster name as part of a path, as in Hive. A long name ends in its checksum."""
     if cluster is None:
         return _UNKNOWN
     raw = cluster.encode()
@@ -90,7 +90,7 @@ def _encoded(cluster: str | None) -> str:
 def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
     """Reject a manifest with partitions whose paths do not match their cluster and day.
 
-    Then every path lies inside the folder of the Trace, and no file is read for another cluster or day.
+    After this check, every path lies inside the Trace's folder, and no file is read for another cluster or day.
 
     Raises
     ------
@@ -113,24 +113,24 @@ def require_paths(folder: Path, tables: Mapping[str, TableInfo]) -> None:
 
 
 def table_files(folder: Path, table: str, partitions: Iterable[Partition] | None) -> tuple[Path, ...]:
-    """Return the files of a table in order: its partitions, or its single file if it has none."""
+    """Return a table's files in order: its partitions, or its single file if it has none."""
     if partitions is None:
         return (folder / f"{table}.parquet",)
     return tuple(folder / partition.path for partition in partitions)
 
 
 def in_order(partitions: Iterable[Partition]) -> list[Partition]:
-    """Return partitions in table order: by cluster and day, with unknown values last."""
+    """Sort partitions in table order, by cluster and day, with unknown values last."""
     return sorted(partitions, key=lambda p: (p.cluster is None, p.cluster or "", p.day is None, p.day or "", p.path))
 
 
 def key_sql(table: str, rows: str, *, jobs: str, nodes: str) -> str:
-    """Return the query for the rows of a table with `part_cluster` and `part_day`, the keys of each row's partition.
+    """Return the query for a table's rows with `part_cluster` and `part_day`, the keys of each row's partition.
 
     Parameters
     ----------
     rows, jobs, nodes : str
-        Relations to select from: the rows of the table, the jobs that they belong to, and the machines.
+        Relations to select from: the table's rows, the jobs that they belong to, and the machines.
     """
     if table == "jobs":
         return f"SELECT *, cluster AS part_cluster, submit_time::DATE AS part_day FROM {rows}"

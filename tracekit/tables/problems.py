@@ -1,6 +1,6 @@
-"""Find problems in a Trace by checking its files against manifest and schema, and its rows against the rules.
+"""Find problems in a Trace by checking its files against the manifest and the schema, and its rows against the rules.
 
-DuckDB streams the rows and spills to disk, so memory stays bounded.
+DuckDB streams the rows and spills to disk, so memory use is bounded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tracekit.schema import Column, TableSchema
 
 
-# Define the rules for the rows of a Trace, as SQL that finds rows that break them.
-# The rules for single columns and rows come from `schemas/common/`; the rules between rows and tables are here. A rule
-# does not apply to a row in which one of its values is NULL.
+# Define the rules for a Trace's rows, as SQL that finds rows that break them.
+# The rules for single columns and rows come from `schemas/common/`. The rules between rows and tables are defined in
+# this module. A rule does not apply to a row in which any of the rule's values is NULL.
 
 LARGEST_SLIP_S = 0.001
-"""Largest difference between a duration and its times, from rounding to microseconds and from floats [s]."""
+"""Maximum difference between a duration and its times, caused by rounding to microseconds and by floats [s]."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class TableRule:
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows of a table, joined with the rows they must agree with."""
+    """A table's rows, joined with the rows with which they must agree."""
 
     table: str
     """The table whose rows break the rules."""
     needs: tuple[str, ...]
     """Other tables that the relation reads."""
     sql: str
-    """SQL text after FROM; the table itself is called t."""
+    """SQL text after FROM. The table itself is called t."""
     rules: tuple[TableRule, ...]
 
 
 def rules_of(table: str, options: Mapping[str, str]) -> tuple[TableRule, ...]:
-    """Return the rules for single columns and rows of a table in a Trace ingested with `options`."""
+    """Return the rules for a table's single columns and rows in a Trace ingested with `options`."""
     spec = schema.common(table)
     of_columns = [rule for column in spec.columns for rule in _column_rules(column)]
     of_rows = [
@@ -99,7 +99,7 @@ def _column_rules(column: Column) -> list[TableRule]:
 
 
 def label_of(spec: TableSchema) -> str:
-    """Return an SQL expression that identifies a row of a table `t` by its key, or else by its required columns."""
+    """Return an SQL expression that identifies a row of the table `t` by its key, or else by its required columns."""
     names = spec.primary_key or tuple(c.name for c in spec.columns if c.required)
     parts = [f"'{name} ' || coalesce(t.\"{name}\"::VARCHAR, 'NULL')" for name in names]
     return " || ', ' || ".join(parts)
@@ -170,7 +170,7 @@ def relations_between(options: Mapping[str, str]) -> tuple[Relation, ...]:
 
 
 def find_problems(con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, deep: bool) -> list[str]:
-    """Return the problems of the Trace in `folder`, one sentence per problem; see `tracekit.trace.Trace.validate`."""
+    """Return the problems in the Trace in `folder`, as one sentence each (see `tracekit.trace.Trace.validate`)."""
     return _Inspection(con, folder, manifest).problems(deep=deep)
 
 
@@ -182,11 +182,11 @@ class _Inspection:
         self._folder = folder
         self._manifest = manifest
         self._sound: set[str] = set()
-        """Readable tables with unique keys; only these can be joined."""
+        """Readable tables with unique keys, which are the only tables that can be joined."""
         self._placed: list[str] = []
         """Readable tables that are partitioned."""
         self._footers: dict[str, tuple[str | None, str | None]] = {}
-        """Faults in the footers of each table, see `footers_faults`."""
+        """Faults in each table's footers (see `footers_faults`)."""
 
     def problems(self, *, deep: bool) -> list[str]:
         found = _manifest_problems(self._manifest)
@@ -229,7 +229,7 @@ class _Inspection:
         return [*found, *self._row_problems(table, files)]
 
     def _read_footers(self, tables: Sequence[str]) -> None:
-        """Read the footers of these tables at once; tables with a missing file are left out."""
+        """Read the footers of these tables at once. Tables with a missing file are left out."""
         infos = self._manifest.tables
         files = {table: table_files(self._folder, table, infos[table].partitions) for table in tables}
         there = {t: paths for t, paths in files.items() if infos[t].partitions is not None or paths[0].is_file()}
@@ -284,7 +284,7 @@ class _Inspection:
         """Return a sentence for each partition with rows that belong in a different partition."""
         known = "jobs" if table in JOB_TABLES else "nodes"
         if table != known and known in self._manifest.tables and known not in self._sound:
-            return []  # the partition of a row is unknown, which is already reported
+            return []  # the row's partition is unknown, which is already reported
         partitions = self._manifest.tables[table].partitions or []
         files = files_sql(table_files(self._folder, table, partitions))
         rows = f"(SELECT *, file_index::BIGINT + 1 AS part FROM read_parquet({files}, hive_partitioning = false))"

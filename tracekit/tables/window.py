@@ -1,6 +1,6 @@
-"""The selected part of a Trace: some of its jobs, with all rows that belong to them.
+"""Select part of a Trace, that is, some of its jobs with all rows that belong to them.
 
-The same rows are selected whether a table is one file or many; partitions only reduce the files read.
+The same rows are selected whether a table is one file or many. Partitions only reduce the number of files to read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
 
 SIZE = "size"
-"""A selection key for jobs that is not a column: their size class."""
+"""A selection key for jobs that is not a column but their size class."""
 
 SIZES = {
     "0": "gpu_count = 0",
@@ -32,7 +32,7 @@ SIZES = {
     "5-8": "gpu_count > 4 AND gpu_count <= 8",
     ">8": "gpu_count > 8",
 }
-"""SQL conditions of the job size classes, as in the view job_classes; a job of unknown size has no class."""
+"""SQL conditions for the job size classes, as in the job_classes view. A job of unknown size has no class."""
 
 WHERE = (*DIMENSIONS, SIZE)
 """Keys that select jobs."""
@@ -58,11 +58,11 @@ class Window:
     """
 
     start: datetime | None = None
-    """Beginning, in UTC, without a time zone; None means since the log began."""
+    """Beginning, in UTC and without a time zone. None means since the log began."""
     end: datetime | None = None
-    """End, exclusive; None means until the log ends."""
+    """Exclusive end. None means until the log ends."""
     cluster: str | None = None
-    """Cluster; None means all clusters."""
+    """Cluster. None means all clusters."""
     where: tuple[tuple[str, str], ...] = ()
     """Columns of jobs (`WHERE`) and their required values, see `chosen_jobs`."""
     partitions: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Window:
 
     @property
     def words(self) -> str:
-        """Description of the selected part; '' if everything is selected."""
+        """Description of the selected part, or '' if everything is selected."""
         if not self:
             return ""
         parts = [f"from {self.start} UTC on"] if self.start is not None else []
@@ -115,7 +115,7 @@ class Window:
         return (self.start is None or self.start <= first) and (self.end is None or self.end >= after)
 
     def condition(self, table: str, has: Callable[[str], bool]) -> str:
-        """Return the SQL condition that selects rows of a table; '' if all rows are selected.
+        """Return the SQL condition that selects a table's rows, or '' if all rows are selected.
 
         The condition may refer to the views jobs and nodes, which contain their selected rows. `has` returns whether
         the Trace has a table.
@@ -164,7 +164,7 @@ class Window:
         return rows
 
     def _times(self, kind: str) -> list[str]:
-        """Return the time conditions for a table; `kind` is its time column."""
+        """Return the time conditions for a table. `kind` is its time column."""
         start = None if self.start is None else _moment(self.start)
         end = None if self.end is None else _moment(self.end)
         if kind == "events":
@@ -181,7 +181,7 @@ _TIMES = {"jobs": "submit_time", "gpu_utilization": "time", "host_utilization": 
 
 
 def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Return the required values of jobs for `Window.where`, with names checked and in the order of `WHERE`.
+    """Return the required column values for `Window.where`, with checked names and in the order of `WHERE`.
 
     Raises
     ------
@@ -202,14 +202,14 @@ def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """Return a time as stored in tables, in UTC without a time zone; a time without a zone is taken as UTC."""
+    """Convert a time to the form stored in tables, UTC without a time zone. A time without a zone is read as UTC."""
     if moment is None or moment.tzinfo is None:
         return moment
     return moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _bounds(day: date) -> tuple[datetime, datetime]:
-    """Return the beginning of a day, and the beginning of the next day."""
+    """Return the beginning of a day and of the next day."""
     first = datetime.combine(day, time())
     return first, datetime.max if day == date.max else first + timedelta(days=1)
 

@@ -1,7 +1,7 @@
-"""Write the Parquet files of a Trace: whole tables, and tables split into partitions.
+"""Write a Trace's Parquet files for whole tables and for tables split into partitions.
 
-A table is split in one pass in partition order, with one file open at a time. DuckDB sorts the rows and spills to disk,
-so many rows or thousands of partitions do not take much memory.
+A table is split in one pass, in partition order, with one file open at a time. DuckDB sorts the rows and spills to
+disk, so many rows or thousands of partitions do not need much memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ROW_GROUP = 131_072
 """Number of rows in a row group."""
 
 _DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
-"""Text columns whose values rarely repeat, so a dictionary would cost time and space."""
+"""String columns whose values rarely repeat, so a dictionary would cost time and space."""
 
 
 def parquet_writer(table: str, path: Path, rows: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer for one file of a table, for rows with this Arrow schema."""
+    """Return a writer for one table file, for rows with this Arrow schema."""
     import pyarrow.parquet as pq
 
     columns = schema.common(table).columns
@@ -51,9 +51,9 @@ def parquet_writer(table: str, path: Path, rows: pa.Schema) -> pq.ParquetWriter:
 
 
 def _encoding(column: Column) -> str | None:
-    """Return the Parquet encoding of a column without a dictionary, or None for the plain encoding.
+    """Return a column's Parquet encoding if it has no dictionary, or None for the plain encoding.
 
-    Times hardly differ from row to row. Durations do differ, and compress best with BYTE_STREAM_SPLIT.
+    Times differ little from row to row. Durations differ more, and compress best with BYTE_STREAM_SPLIT.
     """
     if column.kind == "datetime":
         return "DELTA_BINARY_PACKED"
@@ -75,16 +75,16 @@ class Part:
 
 
 def cut_table(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], folder: Path) -> list[Partition]:
-    """Write the rows of a table as partitions below `folder`, and return the partitions in order.
+    """Write a table's rows as partitions below `folder`, and return the partitions in order.
 
-    Clusters are in alphabetical order, and the days of each cluster in order; unknown values come last.
+    Clusters are in alphabetical order, and each cluster's days are in order. Unknown values come last.
 
     Parameters
     ----------
     con : DuckDBPyConnection
-        Connection with the jobs as `jobs` and the machines as `nodes`, which determine the partition of each row.
+        Connection with the jobs as `jobs` and the machines as `nodes`, which determine each row's partition.
     files : sequence of Path
-        Files with the rows, in order, of the current schema version.
+        Files with the rows, in order and in the current schema version.
     """
     return write_parts(con, table, files, folder, list_parts(con, table, files))
 
@@ -109,7 +109,7 @@ def write_parts(
     *,
     version: str = schema.SCHEMA_VERSION,
 ) -> list[Partition]:
-    """Write some of a table's partitions, in order; see `cut_table`. A file does not depend on the others written."""
+    """Write some of a table's partitions, in order (see `cut_table`). A file does not depend on the other files."""
     import pyarrow as pa
 
     names = ", ".join(f'"{c.name}"' for c in schema.common(table).columns)
@@ -141,7 +141,7 @@ def write_parts(
 
 
 def _keyed_sql(table: str, files: Sequence[Path], version: str, parts: Sequence[Part] = ()) -> str:
-    """Return the query for rows with `row` and their partition's keys; for samples, only on the days of `parts`."""
+    """Return the query for rows with `row` and their partition's keys, limited for samples to the days of `parts`."""
     rows = row_sql(table, files, version)
     days = [part.day for part in parts]
     if table in SAMPLE_TABLES and (known := [day for day in days if day is not None]) and len(known) == len(days):
@@ -150,7 +150,7 @@ def _keyed_sql(table: str, files: Sequence[Path], version: str, parts: Sequence[
 
 
 def row_sql(table: str, files: Sequence[Path], version: str) -> str:
-    """Return the query for the rows of a table with `row`, the position of each row in the table."""
+    """Return the query for a table's rows with `row`, which is the row's position in the table."""
     import pyarrow.parquet as pq
 
     before = [0]
@@ -162,13 +162,13 @@ def row_sql(table: str, files: Sequence[Path], version: str) -> str:
 
 
 def _by_part(reader: pa.RecordBatchReader) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Yield each partition's number and rows; consume the rows before taking the next partition."""
+    """Yield each partition's number and rows. Consume the rows before taking the next partition."""
     for number, pieces in itertools.groupby(_pieces(reader), key=lambda piece: piece[0]):
         yield number, (rows for _, rows in pieces)
 
 
 def _pieces(reader: pa.RecordBatchReader) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield rows of one partition at a time, with its number."""
+    """Yield rows from one partition at a time, with its number."""
     import numpy as np
 
     for batch in reader:
@@ -181,7 +181,7 @@ def _pieces(reader: pa.RecordBatchReader) -> Iterator[tuple[int, pa.RecordBatch]
 
 
 def _write(table: str, path: Path, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write the rows of one partition in groups of `ROW_GROUP`, and return their number."""
+    """Write one partition's rows in groups of `ROW_GROUP`, and return the number of rows."""
     first = next(batches)
     count = 0
     with parquet_writer(table, path, first.schema) as writer:

@@ -291,13 +291,13 @@ def test_a_log_under_another_name_is_recognized_by_its_columns(ingest: Ingest, r
     trace = ingest({"a.csv": SEREN_HEADER + SEREN_LINE, "b.csv": KALOS_HEADER + KALOS_LINE}, format_name="acme")
     assert rows(trace, "jobs") == [JOB, JOB | IN_KALOS]
     assert {
-        "a.csv has the columns of the cluster Seren; its name does not show the cluster",
-        "b.csv has the columns of the cluster Kalos; its name does not show the cluster",
+        "a.csv has the columns of the Seren cluster; its name does not show the cluster",
+        "b.csv has the columns of the Kalos cluster; its name does not show the cluster",
     } <= set(trace.manifest.notes)
 
 
 def test_two_logs_of_one_cluster_are_refused(ingest: Ingest) -> None:
-    with pytest.raises(SourceError, match=r"^two files for the cluster Seren: a/trace_seren\.csv and b/trace_seren"):
+    with pytest.raises(SourceError, match=r"^two files for the Seren cluster: a/trace_seren\.csv and b/trace_seren"):
         ingest({f"a/{SEREN}": SEREN_HEADER + SEREN_LINE, f"b/{SEREN}": SEREN_HEADER + SEREN_LINE})
 
 

@@ -52,9 +52,7 @@ def test_a_job_multiplies_its_requests_by_its_workers(ingest: Ingest, rows: Rows
     assert [capabilities[n].available for n in ("queueing", "statuses", "calendar", "hour_of_day", "retries")] == [
         False
     ] * 5
-    assert (
-        "the source has no starts, ends or outcomes of jobs; run_s is the listed work of a job" in trace.manifest.notes
-    )
+    assert "the source has no starts, ends or outcomes of jobs; run_s is a job's listed work" in trace.manifest.notes
 
 
 def test_a_job_of_high_priority_is_not_preemptible(ingest: Ingest, rows: Rows) -> None:

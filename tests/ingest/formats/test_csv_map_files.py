@@ -101,7 +101,7 @@ def test_line_numbers_are_ids_and_several_files_keep_them_apart(mapped: Mapped, 
         (
             BASIC,
             {"a.csv": "id\n1\n"},
-            r"map\.toml, key jobs\.files: no file of the source matches jobs\*\.csv; the source has: a\.csv$",
+            r"map\.toml, key jobs\.files: no file in the source matches jobs\*\.csv; the source has: a\.csv$",
         ),
         (
             simple('job_id = "id"') + '[nodes.columns]\nnode_id = "id"',

@@ -243,5 +243,5 @@ def test_an_event_without_usable_times_or_state_is_rejected(mapped: Mapped, rows
 @pytest.mark.parametrize("name", ["node_id", "start_time", "state"])
 def test_node_events_need_a_node_a_start_and_a_state(mapped: Mapped, name: str) -> None:
     lines = [line for line in EVENTS.splitlines() if not line.startswith(f"{name} =")]
-    with pytest.raises(UsageError, match=rf"line 10: node_events\.columns: does not say what {name} is"):
+    with pytest.raises(UsageError, match=rf"line 10: node_events\.columns: does not define {name}"):
         mapped("\n".join(lines), {"jobs.csv": "id\n1\n", "events.csv": EVENTS_HEADER})

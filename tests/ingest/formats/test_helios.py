@@ -76,7 +76,7 @@ def test_a_log_at_the_top_of_the_source_takes_the_source_folders_name(ingest: In
 
 def test_two_logs_of_one_cluster_are_refused(ingest: Ingest) -> None:
     with pytest.raises(
-        SourceError, match=r"^two files for the cluster Earth: Earth/cluster_log\.csv and Earth_cluster_log\.csv"
+        SourceError, match=r"^two files for the Earth cluster: Earth/cluster_log\.csv and Earth_cluster_log\.csv"
     ):
         ingest({"Earth/cluster_log.csv": LOG + JOB, "Earth_cluster_log.csv": LOG + JOB})
 

@@ -243,7 +243,7 @@ def test_delimiters_in_names_and_commands_are_put_right_or_the_cure_is_named(
     assert found_checks(trace)["delimiter_in_name"] == (1, None)
     (reject,) = rows(trace, "rejects")
     assert reject["reason"] == (
-        "expected 10 fields, found 15: the delimiter '|' is in a name or a command, but we cannot tell in which; "
+        "expected 10 fields, found 15: a name or a command contains the delimiter '|', but we cannot tell which one; "
         "export again with sacct --delimiter and a character that no name contains"
     )
 

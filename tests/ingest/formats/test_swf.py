@@ -108,8 +108,8 @@ def test_totals_of_the_header_are_noted_only(ingest: Ingest) -> None:
     trace = ingest({FILE: "; MaxNodes: 16 (in four racks)\n; MaxProcs: 128\n" + LINE})
     assert trace.tables == ("jobs", "attempts")
     assert {
-        "the header gives MaxNodes: 16 (in four racks); a total without a machine list does not fill a table",
-        "the header gives MaxProcs: 128; a total without a machine list does not fill a table",
+        "the header gives MaxNodes: 16 (in four racks); without a machine list, a total cannot fill a table",
+        "the header gives MaxProcs: 128; without a machine list, a total cannot fill a table",
     } <= set(trace.manifest.notes)
 
 

@@ -45,7 +45,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + 'gpu = "g"\ngpu_metrics = { memory_used_gib = { column = "mem", unit = "quantity" } }',
-            ", line 1: telemetry.x: in the layout long, memory_used_gib must be a number; give its unit, or layout row",
+            (
+                ", line 1: telemetry.x: in the long layout, memory_used_gib must be a number; "
+                "give its unit, or use the row layout"
+            ),
         ),
         (
             "[source]\ntimezone = 'qqqq'",
@@ -80,16 +83,16 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[source]\nheader = false",
-            ', line 2: source.header: is not a list of column names; without header line write ["a", "b", ...]',
+            ', line 2: source.header: is not a list of column names; if there is no header line, write ["a", "b", ...]',
         ),
         ("jobs = 3", ", line 1: jobs: 3 is not a table; write [jobs]"),
         ("[jobs]\nfiles = 'a'", ", line 1: jobs: has no columns; its keys are: columns, files, type,"),
-        ("[jobs.columns]\nuser = 'u'", ', line 1: jobs.columns: does not say what job_id is; add job_id = "..."'),
+        ("[jobs.columns]\nuser = 'u'", ', line 1: jobs.columns: does not define job_id; add job_id = "..."'),
         (JOBS + "gpus = 'g'", ", line 3: jobs.columns.gpus: no such key; choose one of: "),
         (JOBS + "gpu_cuont = 'g'", ", line 3: jobs.columns.gpu_cuont: no such key; did you mean 'gpu_count'?"),
         (
             JOBS + "status = 's'",
-            ", line 3: jobs.columns.status: is not mapped here; write [jobs.status] with column and lists of words",
+            ", line 3: jobs.columns.status: cannot be mapped here; write [jobs.status] with column and lists of words",
         ),
         (
             JOBS + "user = 3",
@@ -156,7 +159,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "[jobs.status]\ncompleted = ['a']",
-            ", line 3: jobs.status: does not say which column holds",
+            ", line 3: jobs.status: does not name the status column",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncomplete = ['a']",
@@ -196,7 +199,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         (LONG + "host_metrics = {cpu = 'c'}", ", line 7: telemetry.x.host_metrics.cpu: no such key; did you mean"),
         (
             LONG + "gpu_metrics = {power_w = 'c'}",
-            ', line 1: telemetry.x: does not say which column is the gpu; add gpu = "..." or uuid = "..."',
+            ', line 1: telemetry.x: does not name the gpu column; add gpu = "..." or uuid = "..."',
         ),
         (
             LONG + "uuid = 'u'\ngpu_metrics = {power_w = 'c'}",
@@ -204,15 +207,15 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG.replace('node = "n"', 'uuid = "n"') + "gpu_metrics = {power_w = 'c'}",
-            ", line 1: telemetry.x: names UUIDs and no table of GPUs; add [gpus] with uuid, node and gpu",
+            ", line 1: telemetry.x: names UUIDs but no table of GPUs; add [gpus] with uuid, node and gpu",
         ),
         (
             LONG.replace('metric = "m"', "") + "host_metrics = {cpu_pct = 'c'}",
-            ', line 1: telemetry.x: does not say which column is the metric; add metric = "..."',
+            ', line 1: telemetry.x: does not name the metric column; add metric = "..."',
         ),
         (
             LONG + "gpu = 'g'\nhost_metrics = {cpu_pct = 'c'}",
-            ", line 8: telemetry.x.host_metrics: host metrics have no GPU; put them in a section of their own",
+            ", line 8: telemetry.x.host_metrics: host metrics have no GPU; put them in a separate section",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\ngpu_metrics = {power_w = '*'}",
@@ -229,7 +232,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ", line 3: gpus: has no gpu; its keys are: uuid, node, gpu, files,"),
         (
             JOBS + "gpu_count = {columns = ['a', 'b']}",
-            ", line 3: jobs.columns.gpu_count.columns: gpu_count is not a text or a time",
+            ", line 3: jobs.columns.gpu_count.columns: gpu_count is not a string or a time",
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q)'}",
@@ -275,7 +278,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + "gpu = {column = 'g', lookup = 'x'}\ngpu_metrics = {power_w = 'c'}",
-            ", line 7: telemetry.x.gpu.lookup: is only for",
+            ", line 7: telemetry.x.gpu.lookup: applies only to",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncolumns = ['a']",
@@ -283,7 +286,10 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",
-            ", line 3: jobs.records: finds records in JSON, not in csv; remove records, or type here or in [source]",
+            (
+                ", line 3: jobs.records: finds records in JSON, not in csv; remove records, "
+                "or remove type from this section or [source]"
+            ),
         ),
     ],
 )

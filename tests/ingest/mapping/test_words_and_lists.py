@@ -115,8 +115,8 @@ def test_a_mapping_beside_a_format_adds_what_the_log_lacks(write_source: Write, 
     ("mapping", "error", "match"),
     [
         ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "already fills the table jobs"),
-        (NODES.replace('files = "nodes.csv"\n', ""), UsageError, "does not say which files it reads"),
-        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source matches"),
+        (NODES.replace('files = "nodes.csv"\n', ""), UsageError, "does not name the files to read"),
+        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file in the source matches"),
         ('[source]\ntime_base = "relative"\n' + NODES, UsageError, "relative times"),
     ],
 )

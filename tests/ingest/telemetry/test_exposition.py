@@ -63,5 +63,5 @@ def test_samples_without_a_time_are_counted_and_not_used(cluster: Cluster) -> No
 def test_text_of_which_nothing_is_used_names_its_metrics(cluster: Cluster) -> None:
     (cluster.folder / "n1.prom").write_text("# TYPE habana_utilization gauge\nhabana_utilization 5\nbroken{\n")
     trace = cluster.trace(max_reject_share=1)
-    assert any("n1.prom has no metric that tracekit reads, only habana_utilization" in n for n in trace.manifest.notes)
+    assert any("n1.prom has no metrics that tracekit reads, only habana_utilization" in n for n in trace.manifest.notes)
     assert trace.scan("rejects").collect()["line"].to_list() == [3]

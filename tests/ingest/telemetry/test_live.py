@@ -296,7 +296,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(
         return good(path, query) if len(server.asked) < 2 else (503, {}, b"")
 
     monkeypatch.setattr(server, "answer", stops)
-    with pytest.raises(SourceError, match=r"the server does not answer: HTTP 503.*run the same command again later"):
+    with pytest.raises(SourceError, match=r"the server does not respond: HTTP 503.*run the same command again later"):
         ask(server, tmp_path)
     monkeypatch.setattr(server, "answer", good)
     server.asked.clear()
@@ -307,8 +307,8 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (200, b"<html>log in</html>", "does not answer like Prometheus: <html>"),
-        (200, b'{"error": 1}', "does not answer like Prometheus"),
+        (200, b"<html>log in</html>", "does not respond like Prometheus: <html>"),
+        (200, b'{"error": 1}', "does not respond like Prometheus"),
         (401, b"", f"HTTP 401 Unauthorized.*{TOKEN_VARIABLE}"),
         (404, b"", "HTTP 404 Not Found.*without /api/v1"),
         (302, b"", "HTTP 302 Found.*use the address that it redirects to"),
@@ -352,7 +352,7 @@ def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:
 )
 def test_an_answer_without_an_end_is_not_kept(server: Server, tmp_path: Path, body: bytes) -> None:
     server.instead = [(200, {}, body)]
-    with pytest.raises(SourceError, match="does not answer like Prometheus: an answer without an end"):
+    with pytest.raises(SourceError, match="does not respond like Prometheus: a response without an end"):
         ask(server, tmp_path)
     assert ask(server, tmp_path) == server.samples
 

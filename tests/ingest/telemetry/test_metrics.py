@@ -108,9 +108,9 @@ def test_a_file_of_which_nothing_is_used_names_what_it_holds(cluster: Cluster) -
     cluster.answer("used.json", [series("gpu_gfx_activity", {"10:05": 4}, **AMD), series("other", {"10:05": 4}, **AMD)])
     cluster.answer("unused.json", [series(f"habana_{n}", {"10:05": 4}, **AMD) for n in range(10) for _ in range(2)])
     trace = cluster.trace()
-    (note,) = [note for note in trace.manifest.notes if "no metric that tracekit reads" in note]
+    (note,) = [note for note in trace.manifest.notes if "no metrics that tracekit reads" in note]
     assert note == (
-        "unused.json has no metric that tracekit reads, only habana_0, habana_1, habana_2, habana_3, habana_4, "
+        "unused.json has no metrics that tracekit reads, only habana_0, habana_1, habana_2, habana_3, habana_4, "
         "habana_5, "
         "habana_6, habana_7 and 2 more (docs/telemetry.md lists the metrics)"
     )

@@ -68,7 +68,7 @@ def test_numbers_without_units_are_in_the_units_of_the_header(cluster: Cluster) 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("smi.csv", "matches no machine of the log"), ("n1-n2.csv", "matches several machines of the log: n1, n2")],
+    [("smi.csv", "matches no machine in the log"), ("n1-n2.csv", "matches several machines in the log: n1, n2")],
 )
 def test_a_file_has_to_say_in_its_name_which_machine_it_is_of(cluster: Cluster, name: str, message: str) -> None:
     cluster.jobs(("1", "10:00", "10:10", 2, "n1,n2"))
@@ -144,7 +144,7 @@ def test_a_file_of_processes_is_not_used_and_names_what_it_has(cluster: Cluster)
     trace = cluster.trace()
     assert not trace.has("gpu_utilization")
     assert any(
-        "no metric that tracekit reads, only pid, process_name, used_gpu_memory (" in note
+        "no metrics that tracekit reads, only pid, process_name, used_gpu_memory (" in note
         for note in trace.manifest.notes
     )
 

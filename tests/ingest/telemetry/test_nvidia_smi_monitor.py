@@ -81,7 +81,7 @@ def test_a_table_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
         ),
         "no-column": (
             "#Date Time gpu pid enc command\n20260302 10:05:00 0 7 1 python3\n",
-            "has no metric that tracekit reads, only Date, Time, command, enc, gpu, pid",
+            "has no metrics that tracekit reads, only Date, Time, command, enc, gpu, pid",
         ),
     }
     cluster = Cluster(tmp_path / "logs")

@@ -121,7 +121,7 @@ def test_answers_without_samples_are_not_telemetry(tmp_path: Path, name: str) ->
     (tmp_path / "logs" / name).write_bytes((ANSWERS / name).read_bytes())
     if name == "empty.json":
         trace = ingest_logs(tmp_path / "logs", tmp_path / "trace")
-        assert "the telemetry contains no sample that tracekit reads" in trace.manifest.notes
+        assert "the telemetry contains no samples that tracekit reads" in trace.manifest.notes
         return
     with pytest.raises((SourceError, TooManyRejectsError), match="is a server error"):
         ingest_logs(tmp_path / "logs", tmp_path / "trace")

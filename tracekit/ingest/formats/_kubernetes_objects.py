@@ -1,7 +1,7 @@
-"""Turn Pods and Workloads into rows: the job that each belongs to, its request, and what it records about the job.
+"""Turn Pods and Workloads into rows with their job, their request, and the data that they record about the job.
 
-A function that reads a value raises a `Fault` if the value cannot be read. A function that takes `lost` instead adds an
-unreadable optional value there, which is then unknown.
+A function that reads a value raises a `Fault` if the value cannot be read. A function that takes `lost` adds an
+unreadable optional value to `lost`, and the value becomes unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POD = {
     "priority_value": pl.Int64(),
     "level": pl.Int64(),
 }
-"""Columns of a row about a pod. `entity` is NAMESPACE/NAME of its job, `uid` that job's uid if known."""
+"""Columns of a row about a pod. `entity` is the NAMESPACE/NAME of its job. `uid` is the job's uid, if known."""
 
 _NAMED_JOBS = (
     "kueue.x-k8s.io/pod-group-name",
@@ -57,7 +57,7 @@ _TASKS = ("training.kubeflow.org/replica-type", "volcano.sh/task-spec", "jobset.
 _RESERVATIONS = frozenset(
     f"{maker}-{what}" for maker in ("kai", "runai") for what in ("resource-reservation", "reservation", "scale-adjust")
 )
-"""Namespaces, and values of the label app, of pods that reserve a GPU for other pods."""
+"""Namespaces, and values of the app label, of pods that reserve a GPU for other pods."""
 _PHASES = {"Pending": ("pending", 0), "Running": ("running", 1), "Succeeded": ("completed", 2), "Failed": ("failed", 2)}
 _REASONS = {
     "OOMKilled": "out_of_memory",
@@ -65,7 +65,7 @@ _REASONS = {
     **dict.fromkeys(("Preempting", "Preempted", "PreemptionByScheduler", "PreemptionByKubeScheduler"), "preempted"),
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Shutdown", "DeletionByTaintManager"), "node_fail"),
 }
-"""Status for pod failures whose Kubernetes reason has a specific meaning."""
+"""Job status for each Kubernetes failure reason that has a specific meaning."""
 _REFUSALS = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
 )
@@ -82,7 +82,7 @@ class _Job(NamedTuple):
 
 
 def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield frames to stage, with rows of pods and Workloads distinguished by the column `kind`."""
+    """Yield frames to stage. The `kind` column distinguishes rows of pods from rows of Workloads."""
     number = 0
     devices = Devices(sink, "pods")
     for file in files:
@@ -119,14 +119,14 @@ def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFram
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(name) for name in _TIMES.columns)
     frame = times.possible(frame, _TIMES).drop("line", "began", "finished", *(f"{name}_s" for name in _TIMES.columns))
     records = record_frame(loads, times)
-    # Both kinds get the same columns, so one file can store them.
+    # Both kinds get the same columns, so one file can store both.
     names = [*records.columns, *(name for name in frame.columns if name not in records.columns)]
     both = [part.with_columns(kind=pl.lit(kind)) for part, kind in ((records, "load"), (frame, "pod"))]
     return pl.concat(both, how="diagonal").select("kind", *names)
 
 
 def _kind(value: dict[str, Any]) -> Any:
-    """Return the kind of an object if it is given; None for a Workload of another API."""
+    """Return the kind of an object if it is given, or None for a Workload of another API."""
     kind = value.get("kind")
     if kind is None:
         return "Pod" if at(value, "spec", "podSets") is None else "Workload"
@@ -192,7 +192,7 @@ def _pod(value: dict[str, Any], user_label: str, devices: Devices, lost: LostVal
 
 
 def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
-    """Return an integer from a spec; None if it is missing or unreadable."""
+    """Return an integer from a spec, or None if it is missing or unreadable."""
     found = at(value, "spec", name)
     if found is None or (isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 40):
         return found
@@ -201,19 +201,19 @@ def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
 
 
 def _refused(value: dict[str, Any], word: str | None) -> bool:
-    """Return whether the machine rejected the pod, which therefore never used a GPU."""
+    """Return whether the machine rejected the pod, so the pod never used a GPU."""
     ran = any(items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
     return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
 
 def _first(held: Any, names: tuple[str, ...], lost: LostValues | None = None) -> str | None:
-    """Return the first text found under one of the names; with `lost`, the text is optional."""
+    """Return the first string found under one of the names. With `lost`, the string is optional."""
     found = (text(held, name) if lost is None else optional(held, lost, name) for name in names)
     return next((word for word in found if word is not None), None)
 
 
 def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str, Any]) -> _Job:
-    """Return the job to which a pod belongs; the documentation of the format gives the rule."""
+    """Return the job to which a pod belongs. The format's documentation gives the rule."""
     named = _first(labels, _NAMED_JOBS)
     if named is not None:
         return _Job(named, None, alone=False)
@@ -225,7 +225,7 @@ def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str
 
 
 def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the condition of this type if it is true; otherwise {}."""
+    """Return the condition of this type if it is true, or {} if it is not."""
     return next(
         (c for c in items(value, "status", "conditions") if c.get("type") == name and c.get("status") == "True"),
         {},
@@ -233,7 +233,7 @@ def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, int]:
-    """Return the status, the source's word for it, and the pod's progress: 0 waiting, 1 running, 2 ended."""
+    """Return the status, the source's word for the status, and the pod's progress: 0 waiting, 1 running, 2 ended."""
     phase = text(value, "status", "phase")
     status, level = _PHASES.get(phase or "", ("unknown", 0))
     if status != "failed":
@@ -250,13 +250,13 @@ def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, in
 
 
 def _end(value: dict[str, Any]) -> float | None:
-    """Return the end of the last container of an ended pod, otherwise the time the pod was removed from its machine."""
+    """Return when the last container of an ended pod ended, or when the pod was removed from its machine."""
     found = [
         time_s(c, "state", "terminated", "finishedAt")
         for kind in ("containerStatuses", "initContainerStatuses")
         for c in items(value, "status", kind)
     ]
-    # For a container that never ran, this time is in the year 1.
+    # If a container never ran, this time is in the year 1.
     known = [end for end in found if end is not None and end > 0]
     return max(known) if known else time_s(_condition(value, "DisruptionTarget"), "lastTransitionTime")
 
@@ -293,7 +293,7 @@ def _workload(value: dict[str, Any], cluster: str, devices: Devices, lost: LostV
         row |= {"end_s": time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
         row |= {"source_status": optional(finished, lost, "reason") or "Finished", "closes": admitted is None}
     elif evicted and (admitted is None or (time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
-        # An evicted Workload keeps its admission until its pods are gone, but it is waiting again.
+        # An evicted Workload keeps its admission until its pods are gone, although it is waiting again.
         reason = optional(evicted, lost, "reason") or "Evicted"
         row |= {"end_s": time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
         row |= {"source_status": reason, "status": "pending"}
@@ -321,7 +321,7 @@ def _finish(condition: dict[str, Any], lost: LostValues) -> str:
 
 
 def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostValues) -> tuple[Row, set[str]]:
-    """Return the total request of a Workload's pods, and their unknown devices."""
+    """Return the total request of a Workload's pods, and the names of their unknown devices."""
     gpus = cpus = memory = 0.0
     count = 0
     models: set[str] = set()
@@ -335,7 +335,7 @@ def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostVal
         notes, before = at(template, "metadata", "annotations"), len(lost)
         asked = pod_resources(at(template, "spec"), notes, factors, lost)
         count += many
-        # A value that cannot be read for one pod is unknown for all pods.
+        # If a value cannot be read for one pod, it is unknown for all pods.
         missing = math.nan if len(lost) > before else 0.0
         gpus += many * (missing if asked.gpus is None and not asked.devices else asked.gpus or 0.0)
         cpus += many * (missing if asked.cpus is None else asked.cpus)
@@ -372,7 +372,7 @@ class Resources(NamedTuple):
     """The resource request of a pod."""
 
     gpus: float | None
-    """GPUs, with parts of GPUs as fractions; None if a device is unknown."""
+    """GPUs, with parts of GPUs as fractions, or None if a device is unknown."""
     cpus: float | None
     memory_gib: float | None
     model: str | None
@@ -395,7 +395,7 @@ def time_s(value: Any, *path: str) -> float | None:
 
 
 def quantity(value: Any) -> float:
-    """Return an amount such as 500m, 16Gi or 2; raise a ValueError with the reason if it cannot be read."""
+    """Parse an amount such as 500m, 16Gi or 2, or raise a ValueError with the reason if it cannot be read."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         found = float(value)
     else:
@@ -411,7 +411,7 @@ def quantity(value: Any) -> float:
 def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
     """Return the total request of a pod's containers.
 
-    As in the scheduler, an init container, which runs before the others, counts only if it needs more than all regular
+    An init container runs before the others, so, as in the scheduler, it counts only if it needs more than all regular
     containers together. Init containers that keep running (restartPolicy Always) count with the regular containers.
 
     Parameters
@@ -421,9 +421,9 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
     notes : object
         The pod's annotations, in which KAI and Run:ai request parts of GPUs.
     factors : mapping, optional
-        GPUs per device, according to the option gpu_resource [GPUs].
+        GPUs per device from the gpu_resource option [GPUs].
     lost : LostValues
-        Receives amounts that cannot be read; the total that contains such an amount is unknown.
+        Receives amounts that cannot be read. A total that includes an unreadable amount is unknown.
     """
     unread: set[str] = set()
     together = [*items(spec, "containers")]
@@ -449,7 +449,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
             models.add("mig-" + name.lower().partition("/")[2].removeprefix("mig-").partition(".me")[0])
         gpus += amount * (share or 0.0)
     memory = None if "memory" in unread else whole.get("memory")
-    # An amount that cannot be read may be a number of GPUs.
+    # An unreadable amount may be a number of GPUs.
     unread_gpus = any(_share(name, factors or {}, models) != 0 for name in unread)
     return Resources(
         None if unknown or unread_gpus else gpus,
@@ -461,7 +461,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
 
 
 def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> float | None:
-    """Return the number of GPUs that one unit of a resource counts as [GPUs]; None if unknown."""
+    """Return the number of GPUs that one unit of a resource counts as [GPUs], or None if unknown."""
     factor = factor_of(factors, name)
     if factor is not None:
         return factor
@@ -477,11 +477,11 @@ def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> fl
 
 
 _KAI_FRACTION, _KAI_DEVICES, _KAI_MEMORY = "gpu-fraction", "gpu-fraction-num-devices", "gpu-memory"
-"""Annotations for GPU sharing in KAI and Run:ai; memory is in MiB, but the pod does not record the GPU's size."""
+"""Annotations for GPU sharing in KAI and Run:ai. Memory is in MiB, but the pod does not record the GPU's size."""
 
 
 def _fractions(notes: Any) -> dict[str, float]:
-    """Return the GPUs requested by annotations; a value that is not a readable fraction is an unknown device."""
+    """Return the GPUs requested by annotations. A value that is not a readable fraction counts as an unknown device."""
     found = {}
     fraction, memory = at(notes, _KAI_FRACTION), at(notes, _KAI_MEMORY)
     devices = at(notes, _KAI_DEVICES) or "1"
@@ -496,7 +496,7 @@ def _fractions(notes: Any) -> dict[str, float]:
 
 
 def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
-    """Return the device claims (DRA) by name; other objects describe the claimed devices."""
+    """Return the device claims (DRA) by name. The claimed devices are described in other objects."""
     found: dict[str, float] = {}
     for claim in items(spec, "resourceClaims"):
         named = (optional(claim, lost, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))
@@ -506,7 +506,7 @@ def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
 
 
 def _of_container(container: dict[str, Any], lost: LostValues, unread: set[str]) -> dict[str, float]:
-    """Return the requests by resource; if only a limit is given, it is also the request."""
+    """Return the requests by resource. If only a limit is given, the limit is also the request."""
     found = {}
     for kind in ("limits", "requests"):
         stated = at(container, "resources", kind)

@@ -1,6 +1,6 @@
 """Parse values shared by several kinds of LSF output: GPU requests, host lists, and how a job ended.
 
-Each function takes the text of one value and raises ValueError with the reason if it cannot be read. An unreadable time
+Each function takes one value as a string and raises ValueError with the reason if it cannot be read. An unreadable time
 raises a `Fault`, because without the time the record would mean something else.
 """
 
@@ -38,7 +38,7 @@ TERM_WORDS = (
     "EXTERNAL_SIGNAL", "RMS", "ZOMBIE", "SWAP", "THREADLIMIT", "SLURM", "BUCKET_KILL", "CTRL_PID", "CWD_NOTEXIST",
     "REMOVE_HUNG_JOB", "ORPHAN_SYSTEM", "PRE_EXEC_FAIL", "DATA", "MC_RECALL", "RC_RECLAIM", "CSM_ALLOC", "KUBE",
 )  # fmt: skip
-"""Reasons why LSF ends a job, as named by bacct (TERM_...); lsb.acct stores the index in this list, from 0."""
+"""Reasons why LSF ends a job, as named by bacct (TERM_...). lsb.acct stores the index in this list, from 0."""
 
 _TERMINATION = {
     **dict.fromkeys(("PREEMPT", "RC_RECLAIM"), "preempted"),
@@ -48,11 +48,11 @@ _TERMINATION = {
     **dict.fromkeys(("REQUEUE_OWNER", "REQUEUE_ADMIN"), "cancelled"),
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB"), "node_fail"),
 }
-"""The common status for a reason; a job that ended for any other reason failed."""
+"""The common status for each reason. A job that ended for any other reason failed."""
 
 
 def exited(text: str) -> tuple[str, str]:
-    """Return the common status of a job that did not complete, and LSF's word, from the reason TERM_... in a text."""
+    """Return the common status of a job that did not complete, and LSF's word, from the TERM_... reason in `text`."""
     reason = _TERM.search(text)
     return (_TERMINATION.get(reason[1], "failed"), reason[0]) if reason else ("failed", "EXIT")
 
@@ -61,7 +61,7 @@ class GpuRequest(NamedTuple):
     """The GPUs in a resource requirement."""
 
     number: float | None
-    """Number of GPUs; None if unknown."""
+    """Number of GPUs, or None if unknown."""
     per: str
     """'host' or 'task'."""
     model: str | None
@@ -70,12 +70,12 @@ class GpuRequest(NamedTuple):
 
 
 def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuRequest | None:
-    """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`; None if not given.
+    """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`, or None if not given.
 
-    A number without a unit applies to each host, as in `-gpu num=2`. If a text has alternatives (`||`), the first is
-    used. For a compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part. `factors` gives
-    the GPUs that other resources count as, by name, according to the option gpu_resource. The number of any other
-    accelerator is unknown.
+    A number without a unit applies to each host, as in `-gpu num=2`. If the requirement has alternatives (`||`), the
+    first is used. For a compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part.
+    `factors` gives the GPUs that other resources count as, by name, from the gpu_resource option. For any other
+    accelerator, the number is unknown.
     """
     if not text.strip() or _COMPOUND.search(text):
         return None
@@ -94,7 +94,7 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 def _counted(
     found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
 ) -> GpuRequest | None:
-    """Return the GPUs that a section reserves; None if it reserves no GPU. `found` has amount and unit by name."""
+    """Return the GPUs that a section reserves, or None if there are none. `found` has the amount and unit by name."""
     weights = gpu_weights(found, _GPU_NAMES, factors)
     devices = frozenset(uncounted_devices((n for n, (amount, _) in found.items() if amount), _GPU_NAMES, weights))
     if not weights and not devices:
@@ -107,12 +107,12 @@ def _counted(
 
 
 def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bool) -> GpuRequest | None:
-    """Return the request of a job, with an unknown number if it uses whole hosts, and add its devices to `devices`.
+    """Return a job's request, and add its devices to `devices`. If the job uses whole hosts, the number is unknown.
 
     Parameters
     ----------
     alone : bool
-        Whether the job uses its hosts exclusively. It then has all their GPUs, and their number is not recorded.
+        Whether the job uses its hosts exclusively. If so, it has all their GPUs, and the number is not recorded.
     """
     if request is None:
         return None
@@ -122,7 +122,7 @@ def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bo
 
 
 def of_cluster(rows: list[dict[str, Any]], options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return rows of records with cluster and tenant filled in."""
+    """Return record rows with the cluster and the tenant filled in."""
     tenant = {"queue": "partition", "project": "account"}[options["vc"]]
     return [row | {"cluster": options["cluster"], "vc": row.get(tenant)} for row in rows]
 
@@ -141,16 +141,16 @@ def hosts(names: list[str]) -> dict[str, int]:
 
 
 def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str, set[int]]) -> dict[str, Any]:
-    """Return the columns of a record row for the placement and the GPUs of a run.
+    """Return the columns of a record row for a run's placement and GPUs.
 
     Parameters
     ----------
     slots : dict
         Number of slots per host.
     request : GpuRequest, optional
-        The GPUs that each host or task got.
+        The GPUs allocated to each host or task.
     indices : dict
-        The GPU indices of each host, if listed.
+        GPU indices by host, if listed.
     """
     counts: list[float | None] = []
     for host, tasks in slots.items():
@@ -178,7 +178,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
 
 
 def wall_s(text: str, year: str, column: str | None = None) -> float:
-    """Return a wall-clock time like `Sun Apr 12 17:23:38 2026` in s since 1970; `year` is used if the text has none."""
+    """Parse a time like `Sun Apr 12 17:23:38 2026` to s since 1970. `year` is used if `text` has no year."""
     match = _WALL.fullmatch(text.strip())
     if match is None or match[1] not in _MONTHS:
         raise Fault(column, "is not a time like Apr 12 17:23:38 2026")

@@ -1,4 +1,4 @@
-"""Read the output of `bhist -l` and `bacct -l`: one block of lines per job, with its events and its GPUs."""
+"""Read the output of `bhist -l` and `bacct -l`, which has one block of lines per job with its events and GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENT = re.compile(
     r"((?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?): (.*)", re.ASCII | re.DOTALL
 )
 _INDENT = " " * 10
-"""A line that begins like this continues the previous line, which was wrapped at the terminal width."""
+"""Start of a line that continues the previous line, which was wrapped at the terminal width."""
 _STATED = re.compile(r"(Job Name|User|Project|Queue|User Group|Job Group) <([^<>]{0,4000})>")
 _BRACKETS = re.compile(r"<([^<>]{0,4000})>")
 _LIMIT = re.compile(r"\s*(\d{1,9}(?:\.\d)?) min of ", re.ASCII)
@@ -32,7 +32,7 @@ _BATCH = 5_000
 
 
 def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
-    """Yield the rows of a history in blocks; the output for one job is one record."""
+    """Yield the rows of a history in blocks. The output for one job is one record."""
     options = opened.sink.options
     rows: list[Row] = []
     for block in _blocks(opened):
@@ -47,7 +47,7 @@ def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
 
 
 def _blocks(opened: OpenedFile) -> Iterator[Record]:
-    """Yield the output for each job as one record of lines; lines before the first record are headings."""
+    """Yield the output for each job as one record of lines. Lines before the first record are headings."""
     begin, size = 0, 0
     block: list[str] = []
     for lines in text_lines(opened):
@@ -66,7 +66,7 @@ def _blocks(opened: OpenedFile) -> Iterator[Record]:
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """Yield the lines, and rejoin wrapped lines."""
+    """Yield the lines, with wrapped lines rejoined."""
     whole: list[str] = []
     for line in lines:
         goes_on = bool(whole) and line.startswith(_INDENT) and (BLOCK.match(whole[0]) or _EVENT.match(whole[0]))
@@ -79,7 +79,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 
 class _Told(NamedTuple):
-    """Data in a block other than its events."""
+    """Data in a block, other than events."""
 
     gpus: dict[str, set[int]]
     limit_s: float | None
@@ -111,7 +111,7 @@ def _runs(  # noqa: C901 -- one branch per kind of event
     devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
-    """Yield a row for each run, and a row that shows why the job is waiting or how it ended without a run."""
+    """Yield a row for each run, and a row that shows why the job is waiting or how it ended without running."""
     run: Row | None = None
     last: Row = dict(row)
     alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)
@@ -151,7 +151,7 @@ def _dispatched(
     before, _, after = text.partition("Effective RES_REQ <")
     names = [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
     slots = lost.read("Dispatched", " ".join(names), lambda _: text_of.hosts(names)) or {}
-    # Host names in the table are cut to its width.
+    # The table truncates host names to its width.
     indices = {}
     for short, found in gpus.items():
         fits = [host for host in slots if host.startswith(short)]
@@ -191,7 +191,7 @@ def _told(lines: list[str]) -> _Told:
 
 
 def _gpu_table(lines: list[str], place: int, gpus: dict[str, set[int]]) -> int:
-    """Read rows of host, task and GPU; further rows of the same host omit its name. Return the end of the table."""
+    """Read rows with host, task and GPU, and return the end of the table. Later rows of the same host omit its name."""
     host = ""
     while place < len(lines):
         line = lines[place]

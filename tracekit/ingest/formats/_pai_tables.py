@@ -56,7 +56,7 @@ _READ = {
     ),
     "pai_machine_metric": ("machine", "start_time", "end_time", "machine_cpu"),
 }
-"""Columns that are read, for tables with columns that the Trace does not use."""
+"""Columns to read, for tables with columns that the Trace does not use."""
 
 
 class PaiTables:
@@ -65,7 +65,7 @@ class PaiTables:
     Raises
     ------
     SourceError
-        Two files contain the same table, or a .header file lacks a column.
+        Two files contain the same table, or a column is missing from a .header file.
     """
 
     def __init__(self, found: FoundFiles, sink: Sink) -> None:
@@ -83,7 +83,7 @@ class PaiTables:
         return bool(self._found.get(key))
 
     def rows(self, key: str) -> Iterator[pl.DataFrame]:
-        """Yield the usable rows of a table, like `read_table`; yield nothing if the source lacks the table."""
+        """Yield the usable rows of a table, like `read_table`, or nothing if the table is missing."""
         files = self._found.get(key)
         if len(files) > 1:
             raise SourceError(
@@ -123,7 +123,7 @@ def _narrowed(spec: TableSchema) -> TableSchema:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *, by_task: bool) -> pl.DataFrame:
-    """Return the rows with impossible times set to NULL, still in seconds; 0 means unknown in the release."""
+    """Return the rows with impossible times set to NULL, still in seconds. In the release, 0 means unknown."""
     known = rows.with_columns(pl.when(pl.col(name) != 0).then(name).alias(name) for name in columns)
     name = (
         pl.format("{}/{}", "job_name", "task_name") if by_task and "task_name" in rows.columns else pl.col("job_name")
@@ -134,9 +134,9 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *
 
 
 def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, order: str) -> None:
-    """Define `view` as the rows of `rows` with one row per key: the first by `order`.
+    """Define `view` as the rows of `rows` with only the first row by `order` for each key.
 
-    The other rows, with their keys, go to the table `<view>_superseded`. Few keys have several rows, so only rows that
+    The other rows, with their keys, go to the `<view>_superseded` table. Few keys have several rows, so only rows that
     share a hash are ranked.
     """
     con.execute(
@@ -169,8 +169,9 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
     Parameters
     ----------
     con : DuckDB connection
-        Receives the views job, task, instance and tag_row (raw rows), try (instance rows, with unknown times NULL),
-        worker (one row per worker) and tag (one row per alias), and the table unit (one row per job).
+        Receives views and one table. The views are job, task, instance and tag_row with raw rows, try with instance
+        rows whose unknown times are NULL, worker with one row per worker, and tag with one row per alias. The unit
+        table has one row per job.
     """
     tables.stage(con, "job", "pai_job_table")
     tables.stage(con, "task", "pai_task_table")
@@ -216,7 +217,7 @@ def _note_tags(sink: Sink) -> None:
 
 
 def _unit_sql(unit: str) -> str:
-    """Return a query with one row per job: its key, names, status, times and requests."""
+    """Return a query for one row per job, with its key, names, status, times and requests."""
     if unit == "task":
         key = "t.job_name || '/' || t.task_name"
         return f"""
@@ -248,7 +249,7 @@ _RAN = """CREATE VIEW ran AS
     SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
     UNION ALL
     SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
-"""Jobs and tasks start with the first and end with the last of all their instance rows, including earlier tries; a
+"""Jobs and tasks start with the first and end with the last of all their instance rows, including earlier tries. A
 worker's machine and status come from its last row.
 """
 
@@ -261,7 +262,7 @@ _RUN = """CREATE TABLE run AS
     SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s, count(DISTINCT machine) AS node_count
     FROM ran GROUP BY job_name"""
 
-# Decimal sums do not depend on the order of the rows.
+# Decimal sums do not depend on row order.
 _REQUEST = """CREATE VIEW request AS
     SELECT job_name, task_name, status, start_time, inst_num, gpu_type,
            CAST(inst_num * coalesce(plan_gpu, 0) / 100 AS DECIMAL(38, 6)) AS gpus,
@@ -303,7 +304,7 @@ def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, sink: Sink) -> None:
     """Write one placement per worker on a machine, in file order.
 
-    The joins return only the GPUs of each line. The names make up most of the bytes, and are streamed without a join.
+    The joins return only each line's GPUs. The names make up most of the bytes and are streamed without a join.
     """
     import pyarrow.parquet as pq
 
@@ -346,7 +347,7 @@ def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, si
 
 
 def _moment(column: str) -> pl.Expr:
-    """Return seconds as times counted from 1970-01-01; 0 means unknown."""
+    """Convert seconds to times counted from 1970-01-01. 0 means unknown."""
     return pl.when(pl.col(column) != 0).then((pl.col(column) * 1_000_000).cast(pl.Int64).cast(pl.Datetime("us")))
 
 
@@ -366,13 +367,13 @@ _CHECKS = (
     ),
     SqlCheck(
         "superseded_instance_rows",
-        "rows replaced by another row of the same worker; the last by (status, start, end) is used",
+        "rows replaced by another row of the same worker; the last in the order of status, start and end is used",
         "SELECT worker_name FROM worker_superseded",
         "instance",
     ),
     SqlCheck(
         "submission_disagrees",
-        "jobs whose start_time is not their earliest task's; the job's own is used as the submission",
+        "jobs whose start_time is not their earliest task's; the job's start_time is used as the submission",
         """SELECT job_name FROM job JOIN (
             SELECT job_name, min(nullif(start_time, 0)) AS s FROM task GROUP BY job_name) USING (job_name)
         WHERE nullif(start_time, 0) <> s""",
@@ -380,7 +381,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "job_end_disagrees",
-        "jobs whose end_time is not their latest instance's; the instance's is used",
+        "jobs whose end_time is not their latest instance's; the instance's end_time is used",
         "SELECT job_name FROM job JOIN run USING (job_name) WHERE nullif(job.end_time, 0) <> run.end_s",
         "job",
     ),
@@ -398,7 +399,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "workers_without_machine",
-        "instances that name no machine; they have no placement",
+        "instances without a machine; they have no placement",
         "SELECT worker_name FROM worker WHERE machine IS NULL",
         "worker",
     ),
@@ -426,7 +427,7 @@ _TAG_CHECKS = (
     ),
     SqlCheck(
         "group_tag_user_disagrees",
-        "jobs whose group tag names another user; the job's own is used",
+        "jobs whose group tag names another user; the job's user is used",
         "SELECT job_name FROM job JOIN tag USING (inst_id) WHERE job.user <> tag.user",
         "job",
     ),

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Turn the JSON objects of Philly's job log into frames of jobs, attempts and placements.
 #
-# All objects of a run are parsed together. If one object is not as documented, each object is examined first:
-# equivalent spellings are rewritten to the documented spellings, and unusable objects are rejected.
+# All objects of a run are parsed together. If an object deviates from the documentation, each object is examined first.
+# Equivalent spellings are then changed to the documented spellings, and unusable objects are rejected.
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -42,21 +42,21 @@ _TEXT = pa.string()
 _HELD = pa.list_(pa.struct([("ip", _TEXT), ("gpus", pa.list_(_TEXT))]))
 _TRIED = pa.list_(pa.struct([("start_time", _TEXT), ("end_time", _TEXT), ("detail", _HELD)]))
 _DOCUMENTED = pa.schema([*((name, _TEXT) for name in _FIELDS.values()), ("attempts", _TRIED)])
-"""The objects of the log as documented."""
+"""The documented form of the log's objects."""
 
 
 class PhillyRecords(NamedTuple):
-    """The usable objects of a run, with times still as text.
+    """The usable objects of a run, whose times are still strings.
 
     `row` is the number of an object within its run, counted from 0.
     """
 
     jobs: pl.DataFrame
-    """Columns row, job_id, vc, user, status, submitted, attempts (their number)."""
+    """Columns row, job_id, vc, user, status, submitted, and the number of attempts as `attempts`."""
     attempts: pl.DataFrame
-    """Columns row, attempt (from 0), start, end, and the numbers of gpus and nodes (NULL if not in the log)."""
+    """Columns row, attempt (from 0), start, end, gpus and nodes. The last two are counts, or NULL if not in the log."""
     details: pl.DataFrame
-    """Columns row, attempt, node_id, gpu_index (list, NULL if the log does not record it)."""
+    """Columns row, attempt, node_id and gpu_index, which is a list, or NULL if the log does not record the indices."""
 
 
 class Refusal(NamedTuple):
@@ -68,10 +68,10 @@ class Refusal(NamedTuple):
 
 
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
-    """Parse the objects of a run; return the usable objects as frames, and the faults of the others.
+    """Parse the objects of a run, and return the usable objects as frames and the faults of the others.
 
-    `seen` has the job ids so far; the ids of this run are added. The last part of the result maps the number of an
-    object to its unreadable values that do not make the object unusable.
+    `seen` contains the job ids found so far, and receives the ids of this run. The last part of the result maps an
+    object's number to its unreadable values that do not make the object unusable.
     """
     refused: list[Refusal] = []
     lost: dict[int, LostValues] = {}
@@ -95,7 +95,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
 
 
 def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
-    """Read objects that are as documented; raise an error if one is not."""
+    """Read objects in the documented form, or raise an error if an object deviates from it."""
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
     if ids.null_count() or ids.n_unique() < len(ids) or not seen.isdisjoint(ids):
@@ -121,7 +121,7 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Phi
 
 
 def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
-    """Return documented objects as rows, with fields under our names; `attempts` is unchanged."""
+    """Return objects in the documented form as rows, with our field names. `attempts` is unchanged."""
     text = b"\n".join(texts)
     if not text.isascii():
         text.decode("utf-8")  # Arrow does not check the encoding
@@ -155,12 +155,12 @@ def _known(column: str) -> pl.Expr:
 
 
 def _unless_zero(number: pl.Expr) -> pl.Expr:
-    # Philly ran no CPU jobs, so no GPUs in the log means that the number is not recorded.
+    # Philly ran no CPU jobs. If a job has no GPUs in the log, the number is not recorded.
     return pl.when(number != 0).then(number)
 
 
 def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dict[str, Any]:
-    """Return a job in the documented form; add its id to `seen`, and its unreadable optional values to `lost`.
+    """Convert a job to the documented form. Add its id to `seen` and its unreadable optional values to `lost`.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dic
 
 
 def _optional(lost: LostValues, column: str, read: Callable[[], Any]) -> Any:
-    """Return an optional value; None if it cannot be read."""
+    """Return an optional value, or None if it cannot be read."""
     try:
         return read()
     except Fault as fault:
@@ -194,7 +194,7 @@ def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
     if not isinstance(attempt, dict):
         raise Fault(place, "is not an object")
     parts = _optional(lost, "detail", lambda: _list(attempt, "detail", place)) or []
-    # If one part cannot be read, the number of GPUs and nodes is unknown.
+    # If any part cannot be read, the numbers of GPUs and nodes are unknown.
     held = _optional(lost, "detail", lambda: [_node_and_gpus(part, f"{place}.detail") for part in parts])
     return {"detail": held or [], **{name: _word(attempt, name, place) for name in ("start_time", "end_time")}}
 
@@ -240,11 +240,11 @@ _RUN = TimeColumns({"start": "start_time", "end": "end_time"}, attempt="attempt"
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
-    """Read the job log; records that cannot be used are rejected."""
+    """Read the job log, and reject unusable records."""
     seen: set[str] = set()
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
-        # One thread finds the objects, another parses them.
+        # One thread finds the objects, and another parses them.
         for run, records, refused, lost in prefetch(
             (r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)
         ):
@@ -290,7 +290,7 @@ def _write_jobs(
 
 
 def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> pl.DataFrame:
-    """Parse the columns as times; rows with unusable times are added to `bad`, with column and reason."""
+    """Parse the columns as times, and add rows with unusable times to `bad`, with the column and the reason."""
     parsed = frame.with_columns(
         pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
     )
@@ -307,7 +307,7 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
 def _possible(
     job: pl.DataFrame, attempt: pl.DataFrame, times: RecordTimes, sink: Sink
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both frames with times in UTC and impossible times NULL; the attempts of a job must be in order."""
+    """Return both frames with times in UTC and impossible times NULL. A job's attempts must be in order."""
     utc, doubled_hour = sink.options["times"] == "utc", sink.options["doubled_hour"]
     job = times.dated(job, _SUBMITTED)
     if utc:
@@ -329,9 +329,9 @@ def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
 
 
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
-    """Return the attempts of the usable jobs, with `row`; both frames are ordered by `row`."""
+    """Return the usable jobs' attempts, with `row`. Both frames are ordered by `row`."""
     own = job[_places(job, attempt)]
-    # The attempts of a job are adjacent: the previous attempt is in the row above.
+    # A job's attempts are adjacent, so the previous attempt is in the row above.
     previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1))
     last = pl.col("attempt") == pl.col("attempts") - 1
     return attempt.with_columns(own["job_id"], own["submitted"], own["attempts"], own["status"]).select(
@@ -349,7 +349,7 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(jobs: pl.DataFrame, others: pl.DataFrame) -> NDArray[np.intp]:
-    """Return, for each row of `others`, the index of its job in `jobs`; both are ordered by `row`."""
+    """Return, for each row of `others`, the index of its job in `jobs`. Both are ordered by `row`."""
     return np.searchsorted(jobs["row"].to_numpy(), others["row"].to_numpy())
 
 
@@ -379,7 +379,7 @@ def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placements(detail: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Return the placements of the attempts; both frames are ordered by row and attempt."""
+    """Return the placements of the attempts. Both frames are ordered by row and attempt."""
     key = attempts["row"].to_numpy() << _ATTEMPT_BITS | attempts["attempt"].to_numpy()
     place = np.searchsorted(key, detail["row"].to_numpy() << _ATTEMPT_BITS | detail["attempt"].to_numpy())
     own = attempts[place]
@@ -417,7 +417,7 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
     sink.check_rows(
         "size_changes_between_attempts",
         sizes["n"] > 1,
-        "jobs whose attempts have different numbers of GPUs; the job gets the number of its first attempt",
+        "jobs whose attempts have different numbers of GPUs; the first attempt's number is used for the job",
         sizes["job_id"],
     )
 
@@ -426,9 +426,9 @@ _OF_JOBS = {
     "ended_status_without_end": "jobs with a final status whose last attempt has no end; the status is kept, and the "
     "end is unknown",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
-    "jobs_without_attempts": "jobs without attempts; they count in statuses but not in times or sizes",
+    "jobs_without_attempts": "jobs without attempts; they are included in status counts but not in times or sizes",
 }
 _OF_ATTEMPTS = {
-    f"attempts_without_{side}": f"attempts whose {side} is unknown; times that need it are unknown too"
+    f"attempts_without_{side}": f"attempts whose {side} is unknown; times that depend on the {side} are also unknown"
     for side in ("start", "end")
 }

@@ -1,7 +1,7 @@
-"""Shared code of the formats that read job records one by one: PBS, LSF, Flux and Kubernetes.
+"""Shared code for formats that read job records one by one, namely PBS, LSF, Flux and Kubernetes.
 
-A record that cannot be used raises a `Fault`; an unreadable optional value becomes unknown and is counted
-(`LostValues`).
+A record that cannot be used raises a `Fault`. An unreadable optional value becomes unknown and is counted (see
+`LostValues`).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class RecordFormat(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- as others need them
-        """Combine the data of both exports about each job, because its records may be in the files of several days."""
+        """Combine both exports' data about each job, because a job's records may be in the files of several days."""
         merge_records(con)
 
 
 def write_records(sources: Iterable[tuple[SourceFile, Reader, tuple[str, str] | None]], sink: Sink) -> int:
-    """Write the common tables for the records in some files; return the number of jobs with several attempts.
+    """Write the common tables for the records in some files, and return the number of jobs with several attempts.
 
     Parameters
     ----------
     sources : iterable of (SourceFile, function, (str, str) or None)
-        Each file, the function that yields its rows in blocks, and, if its times are wall-clock times, their zone and
-        the rule for the doubled hour.
+        Each file, with the function that yields its rows in blocks. If its times are wall-clock times, their zone and
+        the rule for the doubled hour follow.
     """
     return write_frames(_frames(sources, sink), sink)
 
@@ -73,7 +73,7 @@ def write_frames(
     sink: Sink,
     combine: Callable[[duckdb.DuckDBPyConnection, Path, Sink], None] = combine_records,
 ) -> int:
-    """Write the common tables for rows in frames; return the number of jobs with several attempts.
+    """Write the common tables for rows in frames, and return the number of jobs with several attempts.
 
     `combine` builds the tables of `tracekit.ingest.job_records` from the staged rows.
     """
@@ -85,8 +85,8 @@ def write_frames(
         return write_job_tables(con, sink)
 
 
-class Fault(Exception):  # noqa: N818 -- not a program error: says why a record cannot be used
-    """Why a record cannot be used: the column (None for the whole record) and the reason."""
+class Fault(Exception):  # noqa: N818 -- not a program error but the reason why a record cannot be used
+    """Why a record cannot be used: the reason, and the column or None for the whole record."""
 
     def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
@@ -96,7 +96,7 @@ class Fault(Exception):  # noqa: N818 -- not a program error: says why a record 
 
 @contextmanager
 def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
-    """Provide one record's `LostValues` to a with block and count them at its end; a `Fault` rejects the record."""
+    """Provide one record's `LostValues` to a with block, and count them at its end. A `Fault` rejects the record."""
     lost = LostValues()
     try:
         yield lost
@@ -109,7 +109,7 @@ def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
 def rows_of(
     opened: OpenedFile, records: Iterable[Record | TextLine], parse: Callable[[Any, LostValues], Iterable[Row]]
 ) -> list[Row]:
-    """Return the rows that `parse` makes from each record, with its line; a `Fault` rejects the record."""
+    """Return the rows that `parse` makes from each record, with the record's line. A `Fault` rejects the record."""
     rows: list[Row] = []
     for line, raw, content, *_ in records:
         with record(opened, line, raw) as lost:
@@ -118,19 +118,19 @@ def rows_of(
 
 
 class Devices:
-    """Which devices count as GPUs, and which jobs use unknown devices.
+    """Records which devices count as GPUs, and which jobs use unknown devices.
 
     Parameters
     ----------
     sink : Sink
-        Contains the option gpu_resource; receives checks and a note.
+        Contains the gpu_resource option, and receives checks and a note.
     things : str
         The owners of the devices: 'jobs' or 'pods'.
 
     Attributes
     ----------
     factors : dict
-        GPUs per device according to the option, by lowercase device name [GPUs].
+        GPUs per device from the option, by lowercase device name [GPUs].
     """
 
     def __init__(self, sink: Sink, things: str = "jobs") -> None:
@@ -141,19 +141,19 @@ class Devices:
         self._whole: list[str] = []
 
     def add(self, holder: str, devices: Collection[str], *, whole: bool = False) -> None:
-        """Add the unknown devices of a job, and whether the job has `whole` nodes with an unknown number of GPUs."""
+        """Add a job's unknown devices. With `whole`, the job has whole nodes with an unknown number of GPUs."""
         if devices:
             self._holders.append((holder, "|".join(sorted(devices))))
         if whole:
             self._whole.append(holder)
 
     def count(self, of: int, *, whole: bool = False) -> None:
-        """Count the jobs added since the last call, out of `of` records; with `whole`, also those with whole nodes."""
+        """Count the jobs added since the last call, out of `of` records. `whole` also counts jobs with whole nodes."""
         self._unknown.add(self._holders, of)
         if whole:
             self._sink.check(
                 "whole_nodes_without_gpus", len(self._whole), of,
-                "records of whole-node jobs without a number of GPUs; their GPUs are unknown", self._whole,
+                "records of whole-node jobs without a number of GPUs; the number is unknown", self._whole,
             )  # fmt: skip
         self._holders, self._whole = [], []
 
@@ -163,9 +163,9 @@ class Devices:
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return the GPUs that each resource counts as [GPUs], by lowercase name; other resources are left out.
+    """Return the GPUs that each resource counts as [GPUs], by lowercase name. Other resources are left out.
 
-    The option gpu_resource (`factors`) takes precedence; of the remaining `gpu_names`, only the first one present
+    The gpu_resource option (`factors`) takes precedence. Of the remaining `gpu_names`, only the first that is present
     counts.
     """
     plain = [name for name in gpu_names if name in names and name not in factors][:1]
@@ -175,7 +175,7 @@ def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Map
 def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights: Mapping[str, float]) -> set[str]:
     """Return the accelerators among resources that are not counted as GPUs.
 
-    If GPUs are already counted (`weights`), any other resource with `gpu` in its name only describes them.
+    If GPUs are already counted (`weights`), any other resource with `gpu` in its name only describes these GPUs.
     """
     others = {name for name in names if name not in weights and name not in gpu_names and is_accelerator(name)}
     return {name for name in others if not (weights and "gpu" in name)}
@@ -185,7 +185,7 @@ def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights:
 
 
 def at(value: Any, *path: str) -> Any:
-    """Return the value at a path of keys; None if part of the path is missing or not an object."""
+    """Return the value at a path of keys, or None if part of the path is missing or not an object."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -198,12 +198,12 @@ def items(value: Any, *path: str) -> list[dict[str, Any]]:
 
 
 def text(value: Any, *path: str) -> str | None:
-    """Return the text at a path; None if it is missing.
+    """Return the string at a path, or None if it is missing.
 
     Raises
     ------
     Fault
-        The value is not text.
+        The value is not a string.
     """
     found = at(value, *path)
     if found is None or isinstance(found, str):
@@ -212,7 +212,7 @@ def text(value: Any, *path: str) -> str | None:
 
 
 def optional(value: Any, lost: LostValues, *path: str) -> str | None:
-    """Return the optional text at a path; None if it is missing or not text."""
+    """Return the optional string at a path, or None if it is missing or not a string."""
     try:
         return text(value, *path)
     except Fault as fault:

@@ -1,9 +1,9 @@
-"""Parse the cells of `sacct`: states, durations, counts, memory, devices, measured use and arrays.
+"""Parse `sacct` cells: states, durations, counts, memory, devices, measured use and arrays.
 
-Each function takes the text of one cell and raises ValueError with the reason if it cannot be read.
+Each function takes one cell as a string and raises ValueError with the reason if it cannot be read.
 
 A GPU type that names a MIG profile (`gpu:1g.10gb`, `gpu:a100_3g.20gb`) is part of a GPU. A device that is neither a GPU
-nor a known other device may be an accelerator: it is listed in `devices`, and the number of GPUs is unknown.
+nor a known other device may be an accelerator. It is listed in `devices`, and the number of GPUs is unknown.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATUS = {
 
 
 def state(text: str) -> str:
-    """Return the state in a cell like `CANCELLED by 1000`; a word cut with a plus is completed if it is unambiguous."""
+    """Return the state in a cell like `CANCELLED by 1000`, completing a word truncated with a plus if unambiguous."""
     word = text.split(" ", 1)[0]
     if word.endswith("+"):
         word = word[:-1]
@@ -61,13 +61,13 @@ def state(text: str) -> str:
 
 
 def slurm_status(state: pl.Expr) -> pl.Expr:
-    """Return the common status of a state word: 'unknown' if it is not a Slurm state, NULL if there is no word."""
+    """Return a state word's common status, which is 'unknown' if it is not a Slurm state, or NULL without a word."""
     status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
     return pl.when(state.is_not_null()).then(status)
 
 
 def has_ended(status: pl.Expr) -> pl.Expr:
-    """Return whether a job with this common status may have an end; for other statuses an end is a contradiction."""
+    """Return whether a job with this common status may have an end. With any other, an end is a contradiction."""
     return (status.ne_missing("running")) & (status.ne_missing("pending"))
 
 
@@ -83,7 +83,7 @@ _MOST_PCT = float((1 << 32) - 2)
 _MOST_GIB = float(1 << 30)
 """An exbibyte."""
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
-# Slurm uses factors of 1024 for counts too: 1.5K is 1,536.
+# Slurm also uses factors of 1024 for counts: 1.5K is 1,536.
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 _GIB = 1 << 30
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
@@ -94,7 +94,7 @@ class MemoryRequest(NamedTuple):
 
     gib: float
     per: str
-    """'c' for an amount per CPU, 'n' per node, '' for the whole job."""
+    """'c' for an amount per CPU, 'n' for an amount per node, or '' for the whole job's amount."""
 
 
 class Usage(NamedTuple):
@@ -104,20 +104,20 @@ class Usage(NamedTuple):
     gpu_memory_gib: float | None
     memory_gib: float | None
     unread: float
-    """Number of these values that are given but are not valid measurements."""
+    """How many of these values are given but are not valid measurements."""
 
 
 class ArrayTasks(NamedTuple):
     """The waiting tasks of an array."""
 
     size: int | None
-    """Number of tasks; None if the list was cut."""
+    """Number of tasks, or None if the list is truncated."""
     ranges: list[list[int]] | None
-    """First, last and step of each range of tasks; None if the list was cut."""
+    """First, last and step of each range of tasks, or None if the list is truncated."""
 
 
 def duration_s(text: str) -> float | None:
-    """Return a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s]; None for a word that means no duration."""
+    """Parse a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s], or return None for a word for no duration."""
     if text in _NO_DURATION:
         return None
     match = _DURATION.fullmatch(text)
@@ -132,7 +132,7 @@ def duration_s(text: str) -> float | None:
 
 
 def limit_s(minutes: str) -> float | None:
-    """Return a limit that is given in minutes [s]; None for a word that means no limit."""
+    """Convert a limit in minutes to seconds [s], or return None for a word that means no limit."""
     if minutes in _NO_DURATION:
         return None
     if not re.fullmatch(r"\d{1,9}", minutes, re.ASCII):
@@ -141,18 +141,18 @@ def limit_s(minutes: str) -> float | None:
 
 
 def count(text: str) -> float:
-    """Return a count like `4` or `1.5K`."""
+    """Parse a count like `4` or `1.5K`."""
     return _scaled(text, "is not a count")
 
 
 def memory(text: str) -> MemoryRequest:
-    """Return a memory request such as `4000Mc`, `4Gn` or `256G`; a number without a unit is in MiB."""
+    """Parse a memory request such as `4000Mc`, `4Gn` or `256G`. A number without a unit is in MiB."""
     per = text[-1:] if text[-1:] in {"c", "n"} else ""
     return MemoryRequest(_scaled(text.removesuffix(per), "is not an amount of memory", "M") / _GIB, per)
 
 
 def used_gib(text: str) -> float:
-    """Return measured memory such as `1234K` in GiB; a number without a unit is in bytes."""
+    """Convert measured memory such as `1234K` to GiB. A number without a unit is in bytes."""
     return _scaled(text, "is not an amount of memory") / _GIB
 
 
@@ -164,7 +164,7 @@ def _scaled(text: str, reason: str, unit: str = "") -> float:
 
 
 def usage(text: str) -> Usage:
-    """Return the measured use in a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G`; invalid values are unknown."""
+    """Parse the measured use in a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G`. Invalid values are unknown."""
     listed = entries(text)
     use = _measure(listed.get("gres/gpuutil"), count, _MOST_PCT)
     gpu_memory, memory_gib = (_measure(listed.get(name), used_gib, _MOST_GIB) for name in ("gres/gpumem", "mem"))
@@ -174,12 +174,12 @@ def usage(text: str) -> Usage:
 
 
 def resident_gib(text: str) -> float | None:
-    """Return the measured memory of a task [GiB]; None if the value is not a valid measurement."""
+    """Return a task's measured memory [GiB], or None if the value is not a valid measurement."""
     return _measure(text, used_gib, _MOST_GIB)
 
 
 def _measure(text: str | None, parse: Callable[[str], float], most: float) -> float | None:
-    """Return a measured value below `most`; slurmd writes values such as 2^64 - 1 (`16E`) if it cannot measure."""
+    """Return a measured value below `most`. slurmd writes values such as 2^64 - 1 (`16E`) if it cannot measure."""
     if text is None:
         return None
     try:
@@ -190,7 +190,7 @@ def _measure(text: str | None, parse: Callable[[str], float], most: float) -> fl
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the amounts of a TRES list by name, as text: 'cpu=4,mem=2G' gives {'cpu': '4', 'mem': '2G'}.
+    """Return the amounts of a TRES list by name, as strings: 'cpu=4,mem=2G' gives {'cpu': '4', 'mem': '2G'}.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def entries(text: str) -> dict[str, str]:
 
 
 def array_tasks(text: str) -> ArrayTasks:
-    """Return the tasks in `[8-20%4]`, `[1,3,5-9:2]`."""
+    """Parse an array's tasks, such as `[8-20%4]` or `[1,3,5-9:2]`."""
     found: list[list[int]] = []
     for part in text.strip("[]").partition("%")[0].split(","):
         match = _TASKS.fullmatch(part)
@@ -226,7 +226,7 @@ def array_tasks(text: str) -> ArrayTasks:
 
 
 def _number_of(kind: str) -> str:
-    """Return the number that Slurm computes for a plug-in from the letters of its name, eight bits each."""
+    """Return the number that Slurm computes from the letters of a plug-in's name, using eight bits per letter."""
     return str(sum(ord(letter) << 8 * (place % 4) for place, letter in enumerate(kind)) % (1 << 32))
 
 
@@ -238,7 +238,7 @@ _IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
 
 
 class Tres(NamedTuple):
-    """The content of a TRES list, for a whole job; a value is None if the list has no such entry."""
+    """The content of a TRES list for a whole job. A value is None if its entry is missing from the list."""
 
     cpus: float | None
     """Logical CPUs."""
@@ -247,26 +247,26 @@ class Tres(NamedTuple):
     nodes: float | None
     """Number of nodes."""
     gpus: float | None
-    """GPUs, with a MIG slice as a fraction of a GPU [GPUs]; None if a device is unknown."""
+    """GPUs, with a MIG slice as a fraction of a GPU [GPUs], or None if a device is unknown."""
     cards: float | None
     """The fewest whole GPUs that can hold `gpus`."""
     typed_differ: bool | None
-    """Whether the typed entries do not add up to `gres/gpu`; None without typed entries."""
+    """Whether the typed entries do not add up to `gres/gpu`, or None if there are no typed entries."""
     model: str | None
     """Types of the GPUs, separated by '|'."""
     shards: float
     """Number of shards (`gres/shard`)."""
     mps: float
-    """Number of MPS units (`gres/mps`); slurm.conf defines how many make up a GPU."""
+    """Number of MPS units (`gres/mps`). slurm.conf defines how many units make up a GPU."""
     devices: str | None
     """Names of unknown devices, separated by '|'."""
 
 
 class Gres(NamedTuple):
-    """The total of the devices in a GRES list, per node or per job, depending on the column."""
+    """The total of the devices in a GRES list. Whether it is per node or per job depends on the column."""
 
     gpus: float | None
-    """GPUs, with a MIG slice as a fraction of a GPU [GPUs]; None if a device is unknown."""
+    """GPUs, with a MIG slice as a fraction of a GPU [GPUs], or None if a device is unknown."""
     cards: float | None
     """The fewest whole GPUs that can hold `gpus`."""
     model: str | None
@@ -281,9 +281,9 @@ class Request(NamedTuple):
     """The GPUs that a command line requests."""
 
     per_node: float | None
-    """GPUs per node (`--gres`, `--gpus-per-node`); None without such an option."""
+    """GPUs per node (`--gres`, `--gpus-per-node`), or None if neither option is given."""
     in_all: float | None
-    """GPUs of the whole job (`--gpus`, `-G`); None without such an option."""
+    """GPUs of the whole job (`--gpus`, `-G`), or None if neither option is given."""
     devices: str | None
     """Names of unknown devices, separated by '|'."""
 
@@ -293,21 +293,21 @@ _Piece = tuple[str, str, float]
 
 
 def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
-    """Return the content of a TRES list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1`.
+    """Parse a TRES list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1`.
 
     Typed and untyped entries of a kind are the same devices, so GPUs are counted once.
 
     Parameters
     ----------
     text : str
-        The list: NAME=AMOUNT, separated by commas.
+        The list of NAME=AMOUNT entries, separated by commas.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Raises
     ------
     ValueError
-        An entry or an amount cannot be read; the message gives the reason.
+        An entry or an amount cannot be read. The message gives the reason.
 
     Examples
     --------
@@ -347,10 +347,10 @@ def _matters(kind: str, factors: Mapping[str, float] | None) -> bool:
 
 
 def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
-    """Yield kind, type and amount of each device; typed and untyped entries of a kind are the same devices.
+    """Yield each device's kind, type and amount. Typed and untyped entries of a kind are the same devices.
 
-    The untyped amount beyond the typed amounts has the type ''. If the typed amounts exceed the untyped entry, they are
-    scaled down to it.
+    The untyped amount in excess of the typed amounts has the type ''. If the typed amounts exceed the untyped entry,
+    they are scaled down to its amount.
     """
     for kind, amounts in found.items():
         typed = {kept: amount for kept, amount in amounts.items() if kept}
@@ -362,7 +362,7 @@ def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
 
 
 def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
-    """Return the total of the devices."""
+    """Add up the devices."""
     gpus, models, unknown = 0.0, set(), set()
     parts: list[tuple[float, Part]] = []
     for kind, kept, amount in pieces:
@@ -377,7 +377,7 @@ def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
     model = "|".join(sorted(models)) or None
     if unknown:
         return Gres(None, None, model, "|".join(sorted(unknown)))
-    # Floating-point sums of sevenths can slightly exceed the whole number that they should give.
+    # Floating-point sums of sevenths can slightly exceed the correct whole number.
     whole = float(round(gpus))
     return Gres(whole if abs(gpus - whole) < 1e-9 else gpus, float(cards(parts)), model, None)
 
@@ -390,19 +390,20 @@ def _part(kind: str, kept: str, factors: Mapping[str, float]) -> Part | None:
 
 
 def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
-    """Return the GPUs in a GRES list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`.
+    """Count the GPUs in a GRES list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`.
 
     Parameters
     ----------
     text : str
-        The list: KIND:TYPE:NUMBER, separated by commas; type and number may be missing (one device).
+        The list of KIND:TYPE:NUMBER entries, separated by commas. TYPE and NUMBER may be missing. Without NUMBER, the
+        entry is one device.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Raises
     ------
     ValueError
-        A number cannot be read; the message gives the reason.
+        A number cannot be read. The message gives the reason.
 
     Examples
     --------
@@ -425,7 +426,7 @@ def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
         elif _matters(kind, factors):
             pieces.append((kind, ":".join(words[1 : -1 if numbered else None]), count(words[-1]) if numbered else 1.0))
     held = _together(pieces, factors or {})
-    if shares and held.gpus == 0:  # parts of GPUs whose size is not in the list
+    if shares and held.gpus == 0:  # the list does not give the size of these GPU parts
         held = Gres(None, None, held.model, "|".join(sorted(shares)))
     return held._replace(by_number=by_number)
 
@@ -436,21 +437,21 @@ _NO_KIND = frozenset({"", "PER_NODE", "PER_JOB", "gres", "no_consume", "none", "
 def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
     """Return the GPUs requested by a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh`.
 
-    An option that cannot be read counts as missing, so no text raises an error.
+    An unreadable option counts as missing, so no command raises an error.
 
     Parameters
     ----------
     text : str
         The command.
     factors : mapping of str to float, optional
-        GPUs per device [GPUs], by device name, according to the option gpu_resource.
+        GPUs per device [GPUs], by device name, from the gpu_resource option.
 
     Examples
     --------
     >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
     Request(per_node=4.0, in_all=None, devices=None)
     """
-    own = text.partition("--wrap")[0]  # commands run inside the job request only parts of the job's own resources
+    own = text.partition("--wrap")[0]  # commands inside the job request only parts of the job's resources
     per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
     found = whole = None
     if per_node is not None:
@@ -463,7 +464,7 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
 
 
 def _asked(words: Iterable[str], factors: Mapping[str, float] | None) -> Gres | None:
-    """Return the devices named in a request; None if it names no device."""
+    """Return the devices named in a request, or None if it names no device."""
     try:
         listed = [word for word in words if _names_device(word, factors)]
         return gres(",".join(listed), factors) if listed else None
@@ -478,10 +479,10 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 
 # Read the job summary that Princeton's Jobstats writes into AdminComment.
 #
-# The comment is `JS1:` and gzipped JSON in Base64: processor time [s] and memory [bytes] per node, utilization
-# [percent] and memory [bytes] per GPU. `JS1:Short` and `JS1:None` contain no data
+# The comment is `JS1:` followed by gzipped JSON in Base64, with CPU time [s] and memory [bytes] per node, and
+# utilization [percent] and memory [bytes] per GPU. `JS1:Short` and `JS1:None` contain no data
 # (github.com/PrincetonUniversity/jobstats, setup/summaries.md of its documentation). Other comments are ignored. Anyone
-# who may edit comments can write any text there, so the text is decompressed to a few MiB at most, and unreadable
+# who may edit comments can write any text in them, so a comment is decompressed to a few MiB at most, and unreadable
 # summaries are counted.
 
 _MARK = "JS1:"
@@ -492,10 +493,10 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class JobSummary(NamedTuple):
-    """Measured use of a job, summed over its nodes; a value is None if it is missing for some node."""
+    """Measured use of a job, summed over its nodes. A value is None if it is missing for any node."""
 
     gpu_util_pct: float | None = None
-    """Utilization in percent, summed over GPUs: 200 means two busy GPUs."""
+    """Utilization in percent, summed over GPUs, so 200 means two busy GPUs."""
     gpu_memory_gib: float | None = None
     memory_gib: float | None = None
     cpu_s: float | None = None
@@ -504,7 +505,7 @@ class JobSummary(NamedTuple):
 
 
 def job_summary(text: str) -> JobSummary | None:
-    """Return the job summary in a comment; None if the comment was not written by Jobstats."""
+    """Return the job summary in a comment, or None if Jobstats did not write the comment."""
     if not text.startswith(_MARK):
         return None
     body = text.removeprefix(_MARK).strip()
@@ -531,7 +532,7 @@ def _nodes(body: str) -> list[dict[str, Any]]:
 
 
 def _of_nodes(nodes: list[dict[str, Any]]) -> JobSummary:
-    # In a job with GPUs, a node without GPU entries has no GPU of the job.
+    # If a job has GPUs, a node without GPU entries has none of them.
     with_gpus = [node for node in nodes if "gpu_utilization" in node or "gpu_used_memory" in node]
     memory = _sum(node.get("used_memory") for node in nodes)
     gpu_memory = _sum(value for node in with_gpus for value in _by_gpu(node, "gpu_used_memory"))
@@ -553,7 +554,7 @@ def _by_gpu(node: dict[str, Any], name: str) -> list[Any]:
 
 
 def _sum(values: Iterable[Any]) -> float | None:
-    """Return the sum of numbers; None for an empty list or an unknown number.
+    """Add up numbers, or return None if the list is empty or a number is unknown.
 
     Raises
     ------

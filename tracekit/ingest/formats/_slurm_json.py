@@ -1,7 +1,7 @@
-"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so the same rules apply to both.
+"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so that the same rules apply to both.
 
 Manual: slurm.schedmd.com/sacct.html (--json) and the OpenAPI schemas of Slurm's dbv plug-ins. Versions up to 22.05
-write plain numbers; later versions wrap them as `{"set": true, "infinite": false, "number": 5}` and write a state as a
+write plain numbers. Later versions wrap them as `{"set": true, "infinite": false, "number": 5}` and write a state as a
 list of words. Times are seconds since 1970, so no zone is assumed. A job with its steps is one object, and each object
 counts as a record.
 """
@@ -43,7 +43,7 @@ _FLAGS = {
     "STARTED_ON_SCHEDULE": "SchedMain",
     "STARTED_ON_SUBMIT": "SchedSubmit",
 }
-# sacct prints the first of these flags that is set, otherwise the base state.
+# sacct prints the first of these flags that is set, or the base state if none is set.
 _FLAG_STATES = (
     "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
     "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT",
@@ -51,13 +51,13 @@ _FLAG_STATES = (
 
 
 def looks_like_json(head: bytes) -> bool:
-    """Return whether a file begins like the output of `sacct --json`; `squeue --json` also prints a list of jobs."""
+    """Return whether a file begins like `sacct --json` output, because `squeue --json` also prints a list of jobs."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return text.startswith(b"{") and _JOBS.search(text) is not None and any(word in text for word in _OF_SACCT)
 
 
 def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
-    """Yield the records of one export in blocks, as text; anything that is not a job is rejected.
+    """Yield the records of one export in blocks, as text. Anything that is not a job is rejected.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, Sac
 
 
 def job_rows(job: dict[str, Any]) -> list[Row]:
-    """Return a row for the job and one for each of its steps, with cells as sacct prints them."""
+    """Return a row for the job and a row for each of its steps, with cells as sacct prints them."""
     raw = _text(job.get("job_id")) or ""
     times, name = at(job, "time"), _job_id(job, raw)
     own: Row = {
@@ -156,7 +156,7 @@ def _span(times: Any) -> Row:
 
 
 def _number(value: Any) -> float | int | None:
-    """Return a number that may be wrapped; None if it is not set or infinite."""
+    """Return a number that may be wrapped, or None if it is not set or infinite."""
     if isinstance(value, dict):
         value = None if value.get("infinite") or not value.get("set", True) else value.get("number")
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -191,9 +191,9 @@ def _state(value: Any) -> str | None:
 
 
 def _tres(value: Any, memory_unit: str) -> str | None:
-    """Return a TRES array of `sacct --json` as the text that sacct prints, such as `cpu=4,gres/gpu:a100=2`.
+    """Convert a TRES array of `sacct --json` to the string that sacct prints, such as `cpu=4,gres/gpu:a100=2`.
 
-    `memory_unit` is the suffix of memory: 'M' for allocated memory [MiB], '' for used memory [bytes]. Return None if
+    `memory_unit` is the memory suffix: 'M' for allocated memory [MiB], or '' for used memory [bytes]. Return None if
     the array has no amount.
     """
     parts = []
@@ -216,7 +216,7 @@ def _job_id(job: dict[str, Any], raw: str) -> str:
 
 
 def _step_id(value: Any) -> str:
-    """Return 'batch' or a number; some versions write a step like this, others as `{"step_id": 0}` or '7.batch'."""
+    """Return 'batch' or a number. Some versions write a step this way, others as `{"step_id": 0}` or '7.batch'."""
     if isinstance(value, dict) and "number" not in value:
         value = value.get("step_id")
     return (_text(value) or "?").rpartition(".")[2]

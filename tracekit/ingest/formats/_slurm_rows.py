@@ -1,12 +1,13 @@
-"""Turn the text cells of a `sacct` row into times in UTC and allocated resources.
+"""Convert a `sacct` row's cells to times in UTC and allocated resources.
 
 The resulting rows have the same columns for every export.
 
-`SLURM_TIME_FORMAT=%s` makes sacct print seconds since 1970, `%FT%T%z` a wall clock with its offset. Both are instants
-and need no zone; any other time is the wall clock of the machine. If a wall-clock time is ambiguous, Elapsed decides.
+`SLURM_TIME_FORMAT=%s` makes sacct print seconds since 1970, and `%FT%T%z` makes it print a wall-clock time with its
+offset. Both are instants and need no zone. Any other time is the machine's wall-clock time. If a wall-clock time is
+ambiguous, Elapsed decides.
 
-A resized job has two rows: one in the state RESIZING, which ends at the resize, and one that was submitted at the
-resize but shows the start of the first row. We let the second row start at the resize.
+A resized job has two rows. The first row is in the RESIZING state and ends at the resize. The second row was submitted
+at the resize but shows the start of the first row. We let the second row start at the resize.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
 }
 """How the text of each column is parsed, and the type of the result."""
 _OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
-"""Columns whose parsers also take the device factors."""
+"""Columns whose parsers also need the device factors."""
 
 
 _MEASURED = ("TRESUsageInAve", "TRESUsageInTot", "MaxRSS")
 _UNREAD = (
     "cells of measured use with an invalid number, such as 16E or 18446744073709551615; that number is unknown, "
-    "the others of its step are used"
+    "but the step's other numbers are used"
 )
 _STATED = ("AllocTRES", "ReqTRES", "NodeList")
 """Columns with a companion column, such as `AllocTRES stated`, which shows whether the cell has a value."""
@@ -81,7 +82,7 @@ _TIMES = TimeColumns(
 )
 
 _Unread = tuple[str, str, pl.Series, pl.Series]
-"""Column, reason, mask of the rows, and the text of all rows."""
+"""Column, reason, row mask, and the cells of all rows."""
 
 
 class SacctReader:
@@ -125,7 +126,7 @@ class SacctReader:
             records.faults[cell.row] = (cell.column, cell.reason)
         unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
         texts = frame
-        # A cell that cannot be read is unknown; an empty cell means none.
+        # An unreadable cell is unknown, and an empty cell means none.
         stated = {
             f"{n} stated": pl.col(n).is_not_null() if n in layout.columns else pl.lit(value=False) for n in _STATED
         }
@@ -162,7 +163,7 @@ class SacctReader:
         return self._normal(frame.filter(kept), layout, times)
 
     def _gpu_time(self, rejected: pl.DataFrame, layout: SacctLayout) -> float:
-        """Return the GPU time of unusable runs, as far as it is recorded [GPU*s]."""
+        """Return the recorded GPU time of unusable runs [GPU*s]."""
         runs = rejected.filter(pl.col("step").is_null(), ~pl.col("JobID").str.contains(".", literal=True))
         if runs.is_empty():
             return 0.0
@@ -170,7 +171,7 @@ class SacctReader:
         return float(runs.select((_stated_seconds() * pl.col("gpus")).sum()).item() or 0)
 
     def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
-        """Count invalid measurements, such as 16E or 18446744073709551615; only the affected cell becomes unknown."""
+        """Count invalid measurements, such as 16E or 18446744073709551615. Only the affected cell becomes unknown."""
         for name in _MEASURED:
             if name in layout.columns:
                 lost = (
@@ -198,7 +199,7 @@ class SacctReader:
         frame = _in_utc(frame, times, options["timezone"], options["doubled_hour"])
         frame = times.ordered(self._resizes.moved(frame), _LIFE)
         frame = frame.with_columns(_resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
-        # Waits counted from Eligible use the recorded time; the Eligible of a step is not the Eligible of its job.
+        # Waits counted from Eligible use the recorded time. A step's Eligible is not its job's.
         frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, _LIFE, "eligible", start)
@@ -221,7 +222,7 @@ def _read_series(
     kind: pl.DataType,
     unread: list[_Unread],
 ) -> pl.Series:
-    """Return the parsed cells, parsing each distinct text once; cells that cannot be parsed are added to `unread`."""
+    """Parse cells, each distinct string once, and add cells that cannot be parsed to `unread`."""
     distinct = texts.drop_nulls().unique(maintain_order=True).to_list()
     values: list[Any] = []
     wrong: dict[str, list[str]] = {}
@@ -241,7 +242,7 @@ def _read_series(
 
 
 def _identity() -> Iterable[pl.Expr]:
-    """Return the parts of a job's id: `job`, `task`, `tasks`, `component`, `step`, `raw_id`."""
+    """Return the parts of a job's id: `job`, `task`, `tasks`, `component`, `step` and `raw_id`."""
     parts = pl.col("JobID").str.extract_groups(_JOB_ID)
     raw = pl.col("JobIDRaw").str.extract_groups(_RAW_ID)
     task = parts.struct[1]
@@ -257,7 +258,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
     """Return the columns to stage."""
     component = pl.col("component").is_not_null()
     whole = pl.col("job") + pl.when(pl.col("task").is_not_null()).then("_" + pl.col("task")).otherwise(pl.lit(""))
-    # The main scheduler also starts jobs at submission.
+    # The main scheduler can also start a job at submission.
     flags = pl.col("Flags")
     return frame.select(
         "ord",
@@ -265,7 +266,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         key=pl.when(component).then("job").otherwise(pl.coalesce("raw_id", whole)),
         component="component",
         step="step",
-        # Raw ids do not show which tasks were submitted together as an array.
+        # Raw ids do not show which tasks belong to the same array.
         array=pl.when(pl.col("task").is_not_null()).then("job"),
         task=pl.col("task").cast(pl.Int64, strict=False),
         task_ranges=pl.col("tasks").struct["ranges"],
@@ -308,7 +309,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
 
 
 def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
-    """Return the columns `started` and `ended` of a row, and its recorded run time."""
+    """Return a row's `started` and `ended` columns, and its recorded run time."""
     stated = _stated_seconds()
     if "NodeList" in layout.columns:
         nowhere = ~pl.col("NodeList stated")
@@ -327,7 +328,7 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
 
 
 def _usage() -> dict[str, pl.Expr]:
-    """Return the measured use, summed over the tasks of a step if their number is known."""
+    """Return the measured use, summed over a step's tasks if their number is known."""
     mean, total = pl.col("TRESUsageInAve").struct, pl.col("TRESUsageInTot").struct
     of_job = pl.when(pl.col("step").is_null()).then(pl.col("AdminComment")).struct
     tasks = _positive("NTasks").fill_null(1.0)
@@ -346,11 +347,11 @@ def _usage() -> dict[str, pl.Expr]:
 _INSTANT = r"^\d{1,12}$|^\d{4}-.*(?:Z|[+-]\d\d:?\d\d)$"
 _WRITTEN = "%Y-%m-%dT%H:%M:%S"
 _MOST_RESIZES = 1_000_000
-"""Maximum number of resized jobs that are remembered."""
+"""Maximum number of resized jobs to remember."""
 
 
 def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
-    """Return the cells with instants rewritten as UTC wall-clock times, and their masks as columns `<name>Instant`."""
+    """Rewrite instants as UTC wall-clock times, and return the cells and their masks as `<name>Instant` columns."""
     cells = []
     where = []
     none = pl.repeat(value=False, n=text.height, eager=True)
@@ -372,12 +373,12 @@ def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
 
 
 def _stated_seconds() -> pl.Expr:
-    """Return the run time recorded in a row, without suspension [s]."""
+    """Return a row's recorded run time, excluding suspension [s]."""
     return pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
 
 
 def _in_utc(frame: pl.DataFrame, times: RecordTimes, zone: str, doubled_hour: str) -> pl.DataFrame:
-    """Return the rows with times in UTC, and the wall-clock times as columns `<name>Local`.
+    """Convert times to UTC, and keep the wall-clock times as `<name>Local` columns.
 
     If a wall-clock time near a clock change can mean two instants, Elapsed decides between them if possible.
     """
@@ -397,21 +398,21 @@ def _in_utc(frame: pl.DataFrame, times: RecordTimes, zone: str, doubled_hour: st
 
 
 def _lasted() -> pl.Expr:
-    """Return the time from start to end recorded in a row, including suspension [s]."""
+    """Return a row's recorded time from start to end, including suspension [s]."""
     return _stated_seconds() + pl.col("Suspended").fill_null(0.0)
 
 
 class _Resizes:
-    """Finds rows that continue a resized job; remembers the rows in the state RESIZING."""
+    """Finds rows that continue a resized job, by remembering the rows in the RESIZING state."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
 
     def moved(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows with the start moved to the resize, their recorded start, and whether it was moved.
+        """Move starts to the resize, and return the rows with the recorded start and whether the start was moved.
 
         A start before the submission is the start of the job's first row if that row was seen or if the recorded run
-        time counts from this start; otherwise it contradicts the submission.
+        time counts from this start. Otherwise, the start contradicts the submission.
         """
         key = pl.concat_str(
             pl.col("Cluster").fill_null(""),
@@ -441,28 +442,29 @@ class _Resizes:
         return pl.col("key").is_in(list(self._seen)).fill_null(value=False) | counted.fill_null(value=False)
 
 
-# Resources of a row: nodes, CPUs, memory and GPUs, from the columns of every Slurm version.
+# A row's nodes, CPUs, memory and GPUs, from the columns of every Slurm version.
 
 
 def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
-    """Yield the expressions of the resources of each row, for a frame of parsed rows of `sacct`.
+    """Yield the expressions for each row's resources, for a frame of parsed `sacct` rows.
 
-    If a TRES list contains GPUs, only that list is used; otherwise, GRES columns and the command are used. An unknown
-    device makes `gpus` unknown, and `devices` names it.
+    If a TRES list contains GPUs, only that list is used. Otherwise, the GRES columns and the command are used. An
+    unknown device makes `gpus` unknown, and `devices` names it.
 
     Parameters
     ----------
     columns : collection of str
         Columns of the file.
     shards_per_gpu : str
-        Number of shards per GPU; '' if unknown.
+        Number of shards per GPU, or '' if unknown.
 
     Yields
     ------
     polars.Expr
-        One expression per column: `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs], `model`,
-        `per_node_gpus` and `asked_gpus` (requested, per node and in total) [GPUs]; and, for the checks, the Boolean
-        columns `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number`. NULL is unknown.
+        One expression per column. The columns are `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs],
+        `model`, and the GPUs requested per node and in total, `per_node_gpus` and `asked_gpus` [GPUs]. The Boolean
+        columns `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number` are for the checks. NULL means
+        unknown.
 
     Raises
     ------
@@ -486,7 +488,7 @@ def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Exp
     fraction = (
         pl.when(listed["shards"] > 0).then(listed["shards"] / float(shards_per_gpu)) if shards_per_gpu else pl.lit(None)
     )
-    # slurmctld stores the job's total in AllocGRES, and sbatch requests an amount per node in ReqGRES; if both are
+    # slurmctld stores the job's total in AllocGRES, and sbatch requests an amount per node in ReqGRES. If both are
     # equal for several nodes, both are per node.
     alike = (held["gpus"] == asked_gres["gpus"]).fill_null(value=False)
     line = pl.col("SubmitLine").struct
@@ -528,15 +530,15 @@ def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Exp
 
 
 def _unread() -> pl.Expr:
-    """Return a mask of the rows in which the relevant TRES cell cannot be read."""
+    """Return a mask of the rows whose relevant TRES cell cannot be read."""
     held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
     return held | (pl.col("AllocTRES").is_null() & asked)
 
 
 def _no_gres(columns: Collection[str]) -> pl.Expr:
-    """Return a mask of the rows in which an empty GRES cell means 0 GPUs, as in versions without TRES.
+    """Return a mask of the rows whose empty GRES cell means 0 GPUs, as in versions without TRES.
 
-    `columns` are the columns of the file.
+    `columns` are the file's columns.
     """
     if {"AllocTRES", "ReqTRES"} & set(columns):
         return pl.lit(value=False)
@@ -554,7 +556,7 @@ def _positive(name: str) -> pl.Expr:
 
 
 def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
-    """Count contradictions in the non-step rows of a block, whose times are in UTC and whose resources are known."""
+    """Count contradictions in a block's non-step rows, after converting times to UTC and parsing resources."""
     timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
     ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
     lists_gres = pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null()
@@ -576,10 +578,10 @@ _MEANINGS = {
     "end_of_unfinished_job": "rows with an end although their state is not final; the end is ignored",
     "unknown_status_word": "rows with a state that the format does not define; their status is 'unknown'",
     "node_count_disagrees": "rows whose NNodes is not the number of nodes in their NodeList; both are kept",
-    "typed_gpus_disagree": "rows whose typed GPU entries do not add up to gres/gpu; gres/gpu is used",
+    "typed_gpus_disagree": "rows whose typed GPU entries do not add up to gres/gpu; the gres/gpu value is used",
     "shared_gpus_unknown": "rows with parts of GPUs of unknown size (gres/shard, gres/mps); the option shards_per_gpu "
     "sets the size of a shard",
-    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; they "
-    "count as GPUs",
+    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm computes from the letters gpu; these "
+    "devices count as GPUs",
     "resized_runs": "rows that continue a resized job; they show its first start, but we count them from the resize",
 }

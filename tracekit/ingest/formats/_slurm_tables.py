@@ -1,4 +1,4 @@
-"""Turn the rows of `sacct` into jobs, attempts, placements, nodes and measured use."""
+"""Turn `sacct` rows into jobs, attempts, placements, nodes and measured use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Find the rows that are the same run, and the runs that are the same job.
+# Find the rows of the same run, and the runs of the same job.
 
-# Rows of several exports may show the same run of the same job: the row with an end is used, otherwise the last row. A
+# Several exports may contain rows for the same run. The row with an end is used, or the last row if none has an end. A
 # row without a start shows an earlier state if a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
@@ -45,7 +45,7 @@ SELECT ord, generation, cluster || '/' || key || {SUFFIX} AS job_id,
            ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
 FROM ({_LIVES})"""
 
-# A federated job is submitted to several clusters; the clusters that do not start it list it as revoked.
+# A federated job is submitted to several clusters. The clusters that do not start the job list it as revoked.
 _REVOKED = """
 CREATE TABLE revoked AS
 SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
@@ -53,13 +53,12 @@ WHERE word = 'REVOKED' AND start_local IS NULL;
 DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 
 _MOST_WAITING = 2_000_000
-"""Maximum number of waiting array tasks, over all arrays, that become separate jobs."""
+"""Maximum number of waiting array tasks in all arrays that become separate jobs."""
 
 _WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
 _PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
 
-# The waiting tasks of an array share one row. Each becomes a separate job; the last remaining task has the number of
-# the row.
+# An array's waiting tasks share one row. Each becomes a separate job. The last remaining task has the row's number.
 _PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
@@ -115,7 +114,7 @@ FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
     # Most jobs have only one row, so only jobs with several rows need a sum. An export from before a job's start may
-    # contain a submission that a requeue has since replaced; the latest state is used.
+    # contain a submission that a requeue has since replaced, so the latest state is used.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
@@ -144,8 +143,8 @@ _ROUTES = {
 #
 # Without `AccountingStorageTRES=gres/gpu` in slurm.conf, AllocTRES lists no GPUs, and nothing in a record distinguishes
 # a job on a GPU node from one without GPUs. Two signs remain: a command that requested GPUs, and a partition named
-# after GPUs in a cluster that lists no GPUs at all. The GPUs of such runs are unknown, unless the option gpus_from
-# gives a source for them.
+# after GPUs in a cluster that lists no GPUs at all. These runs' GPUs are unknown unless the gpus_from option gives a
+# source for them.
 
 _CURE = "set AccountingStorageTRES=gres/gpu in slurm.conf for future jobs"
 _NAMED = "gpu|dgx|hgx|rtx|tesla|gh200|(^|[^a-z0-9])([abhpv][0-9]{2,3}|l40s?|mi[0-9]{3})([^a-z0-9]|$)"
@@ -159,8 +158,8 @@ WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
     OR (regexp_matches("partition", '{_NAMED}', 'i')
         AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
 
-# The typical GPU count of a partition's nodes: the most frequent count among the nodes on which its jobs ran.
-# Single-node jobs, which need no assumption, show how many GPUs of a node were in use at once.
+# The typical GPU count of a partition's nodes is the most frequent count among the nodes on which its jobs ran.
+# Single-node jobs, which need no assumption, show how many of a node's GPUs were in use at once.
 _TYPICAL = f"""
 CREATE TABLE typical AS
 WITH alone AS (
@@ -175,12 +174,12 @@ GROUP BY cluster, "partition" """
 
 
 def check_gpus_from(text: str) -> dict[str, int] | None:
-    """Return the value of the option gpus_from: GPUs per node by partition [GPUs], or None for a named source.
+    """Parse the gpus_from option to GPUs per node by partition [GPUs], or return None for a named source.
 
     Raises
     ------
     UsageError
-        The text is neither 'listed' nor 'partition' nor a list like gpu:4,dgx:8.
+        The value is not 'listed', 'partition' or a list like gpu:4,dgx:8.
     """
     if text in {"listed", "partition"}:
         return None
@@ -192,22 +191,22 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
 
 
 def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Set `gpu_count` [GPUs] for runs whose GPUs the database does not record, and count these runs.
+    """Set `gpu_count` [GPUs] for runs whose GPUs are missing from the database, and count these runs.
 
-    With gpus_from=listed, the value is NULL. Otherwise it is the number requested by the command or, without a
-    request, the number of nodes times the partition's GPUs per node.
+    With gpus_from=listed, the value is NULL. Otherwise, it is the number that the command requests. Without a request,
+    it is the number of nodes times the partition's GPUs per node.
 
     Parameters
     ----------
     con : duckdb.DuckDBPyConnection
-        Has the table `part` with one row per run (or component of a run), which this function updates.
+        Has the `part` table with one row per run, or per component of a run. This function updates it.
     sink : Sink
         Contains the options, and receives checks and notes.
 
     Raises
     ------
     UsageError
-        The value of the option gpus_from is invalid.
+        The value of the gpus_from option is invalid.
     """
     con.execute(_UNLISTED)
     count = _one(con, "SELECT count(*) FROM unlisted")
@@ -231,7 +230,7 @@ def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     if count:
         unknown = _one(con, "SELECT count(*) FROM unlisted WHERE gpu_count IS NULL")
         found = (
-            f"{count - unknown} of them get what their command requested, otherwise whole nodes of their partition"
+            f"{count - unknown} of them get the number in their command or, without one, whole nodes of their partition"
             if chosen != "listed"
             else "--option gpus_from=partition, or gpus_from=PARTITION:GPUS, counts the GPUs of the partition's nodes"
         )
@@ -249,18 +248,18 @@ _GPU_CHECKS = (
     ),
     SqlCheck(
         "gpus_assumed",
-        "runs without listed GPUs, whose number comes from the command or the partition's nodes (option gpus_from)",
+        "runs without listed GPUs, whose GPU count comes from the command or the partition's nodes (option gpus_from)",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord) WHERE u.gpu_count IS NOT NULL",
         "part WHERE start_local IS NOT NULL",
     ),
 )
 
 
-# Find how many GPUs each run of `sacct` had on each of its nodes.
+# Find how many GPUs each run in `sacct` had on each of its nodes.
 #
-# sacct lists the nodes of a run and its total GPUs, but not how they were divided: six on two nodes may be 4 + 2. The
-# GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled its
-# nodes, that is, used all GPUs that were ever in use on each node. Otherwise they are unknown.
+# sacct lists a run's nodes and its total GPUs, but not how the GPUs were divided. Six GPUs on two nodes may be 4 + 2.
+# The GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled
+# its nodes, that is, used all GPUs that were ever in use on each node. Otherwise, they are unknown.
 
 _SPREAD = """
 CREATE TABLE spread AS
@@ -277,7 +276,7 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
 
 _EVEN = "gpu_count IS NULL AND total % nodes = 0"
 
-# The most GPUs ever in use on a node: the number certainly in use at once, or the even share of a multi-node run.
+# The most GPUs ever in use on a node, which is the number certainly in use at once or a multi-node run's even share.
 _FILLED = f"""
 CREATE TABLE filled AS
 WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),
@@ -302,8 +301,8 @@ _PLACE_CHECKS = (
     ),
     SqlCheck(
         "gpus_per_node_unknown",
-        "runs on several nodes that may have had different numbers of GPUs on each: they did not fill their nodes, "
-        "and have no request per node; the GPUs on each node are unknown",
+        "runs on several nodes that may have had different numbers of GPUs on each, because they did not fill "
+        "their nodes and have no request per node; the GPUs on each node are unknown",
         f"SELECT DISTINCT job_id || ' attempt ' || attempt FROM placed WHERE {_EVEN}",
         "part WHERE len(node_list) > 0",
     ),
@@ -314,7 +313,7 @@ _PLACE_CHECKS = (
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that can be built from the rows of `SacctReader`; return the number of requeued jobs."""
+    """Write every table that the rows of `SacctReader` allow, and return the number of requeued jobs."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED):
         con.execute(statement)
@@ -355,7 +354,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    # A requeued or resized run has ended although its job has not; its status is unknown.
+    # A requeued or resized run has ended although its job has not, so the run's status is unknown.
     sink.writer.copy(
         "attempts",
         con,
@@ -397,7 +396,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")
 _STATED = " OR ".join(f"{name} IS NOT NULL" for name in ("cpu_s", *_MEASURES))
 
-# A use recorded for steps is not taken from the whole job (AdminComment) again, because it would count twice.
+# If use is recorded for steps, the whole job's use (AdminComment) is not added, because it would count twice.
 _ONCE = ", ".join(
     f"CASE WHEN step IS NOT NULL OR count({name}) FILTER (step IS NOT NULL) OVER (PARTITION BY cluster, key) = 0 "
     f"THEN {name} END AS {name}"
@@ -410,8 +409,8 @@ SELECT cluster, key, job_id, generation,
        CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
 FROM part GROUP BY cluster, key, job_id, generation"""
 
-# The CPU time of a run comes from its steps. If a dump has no steps, the run's own CPU time is used, unless it is 0,
-# because sacct prints 0 when it was asked to leave out steps.
+# A run's CPU time comes from its steps. If a dump has no steps, the run's own CPU time is used, unless it is 0, because
+# sacct prints 0 when asked to leave out steps.
 _USED = f"""
 CREATE TABLE used AS
 WITH step AS (
@@ -433,7 +432,7 @@ WHERE {_STATED}"""
 
 
 def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Write the measured use of steps, each for the last job with its id that was submitted before it."""
+    """Write the measured use of steps, each assigned to the last job with its id that was submitted before it."""
     if not _any(con, f"sacct WHERE {_STATED}"):
         return
     con.execute(_USED)
@@ -451,27 +450,29 @@ def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _CHECKS = (
     SqlCheck(
         "superseded_rows",
-        "rows that show an earlier state of a run than a later row; the later one is used",
+        "rows that show an earlier state of a run than a later row; the later row is used",
         """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
         ANTI JOIN revoked r ON s.ord = r.ord WHERE s.step IS NULL""",
         "sacct WHERE step IS NULL",
     ),
     SqlCheck(
         "reused_job_ids",
-        f"jobs whose id had another job that ended more than {REUSED_AFTER} earlier; their job_id ends in #2, #3, ...",
+        f"jobs that reuse the id of a job that ended more than {REUSED_AFTER} earlier; their job_id ends in #2, "
+        "#3, ...",
         "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
         "job",
     ),
     SqlCheck(
         "revoked_siblings",
-        "jobs that another cluster of the federation started (REVOKED); they have no outcome here and are skipped",
+        "jobs that another cluster of the federation started (REVOKED); they have no outcome on this cluster and "
+        "are skipped",
         "SELECT job_id FROM revoked",
         "sacct WHERE step IS NULL",
     ),
     SqlCheck(
         "waiting_arrays_as_one",
-        "arrays whose waiting tasks count as one job with the request of one task: sacct truncated the list, or "
-        "the tasks are too many",
+        "arrays whose waiting tasks count as one job with the request of one task, because sacct truncated the "
+        "list or there are too many tasks",
         """SELECT job_id FROM part WHERE status = 'pending' AND start_local IS NULL AND task IS NULL
         AND "array" IS NOT NULL AND coalesce(instance_count, 2) > 1""",
         "part WHERE status = 'pending'",

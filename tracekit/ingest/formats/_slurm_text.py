@@ -1,7 +1,7 @@
-"""Read the text of a `sacct` export: find its columns, its delimiter, and where each record ends.
+"""Read the text of a `sacct` export: find its columns, its delimiter and the end of each record.
 
 Names, comments and commands may contain anything, including the delimiter or line breaks. Such a record is repaired if
-the columns around the free text allow only one way to split it; otherwise it is rejected.
+the columns around the free text allow only one way to split it. Otherwise, it is rejected.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
-"""Column of the tenant unit for each value of the option."""
+"""Tenant column for each value of the option."""
 
 COMMAND = (
     "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
     "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
 )
-"""A command whose output this format reads, for messages."""
+"""A command that writes this format, shown in messages."""
 
 _NEEDED = ("JobID", "Submit", "Start", "End", "State")
 _BETWEEN = re.compile(r"[^A-Za-z0-9_]+")
@@ -51,7 +51,7 @@ class SacctLayout:
     """The line layout of one file."""
 
     columns: dict[str, int]
-    """Position of each column that is read, in schema order."""
+    """Position of each used column, in schema order."""
     names: tuple[str, ...]
     """Names of all columns in lower case."""
     delimiter: str
@@ -59,7 +59,7 @@ class SacctLayout:
     """Whether each line ends with a delimiter."""
     spec: TableSchema
     quoted: bool = False
-    """Whether cells may be quoted, as written by pandas and Excel but not by sacct."""
+    """Whether cells may be quoted, as pandas and Excel do but sacct does not."""
 
     @property
     def fields(self) -> int:
@@ -68,7 +68,7 @@ class SacctLayout:
 
 
 def check_delimiter(text: str) -> str:
-    """Return the delimiter given by the option; '' if it is not set.
+    """Return the delimiter given by the option, or '' if it is not set.
 
     Raises
     ------
@@ -77,17 +77,17 @@ def check_delimiter(text: str) -> str:
     """
     found = "\t" if text == "\\t" else text
     if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
-        hint = "use the same single character here and in sacct --delimiter, one that no name contains, such as ^"
+        hint = "use the same single character, such as ^, here and in sacct --delimiter; names must not contain it"
         raise UsageError(f"'{text[:40]}' is not a delimiter", where="--option delimiter", hint=hint)
     return found
 
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
-    """Return the column names in a header line, in lower case, and the delimiter; no names in other lines."""
+    """Return the column names in a header line, in lower case, and the delimiter. Other lines give no names."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
-        # With an unusual delimiter, all required columns must be present, because many tables have a column State.
+        # With an unusual delimiter, all required columns must be present, because many tables have a State column.
         names = [name.lower() for name in _BETWEEN.split(text[:20_000])]
         other = between.pop() if len(between) == 1 and {n.lower() for n in _NEEDED} <= set(names) else "|"
         delimiter = other if other.strip(" ") else "|"
@@ -98,14 +98,15 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
 def _is_quoted(head: bytes, delimiter: str) -> bool:
     """Return whether a table was saved by a program that quotes cells.
 
-    sacct never does; in its output, a quote is an ordinary character. The header decides; otherwise, the first line
-    that has the right number of columns in only one of the two readings.
+    sacct never quotes cells, so a quote is an ordinary character in its output. The header decides if it can.
+    If it cannot, the decision comes from the first line that has the right number of columns in only one of the two
+    readings.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
         return True
     fields = header.count(delimiter) + 1
-    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last line may be cut
+    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last line may be truncated
         if '"' not in line:
             continue
         plain = line.count(delimiter) + 1 in (fields, fields + header.endswith(delimiter))
@@ -119,7 +120,7 @@ def _is_quoted(head: bytes, delimiter: str) -> bool:
 
 
 def _is_fixed_width(head: bytes) -> bool:
-    """Return whether sacct printed a human-readable table: blanks between column names, dashes below them."""
+    """Return whether sacct printed a human-readable table, with blanks between column names and dashes below them."""
     names, _, below = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
     words = {word.lower() for word in names.decode("utf-8", "replace").split()}
     dashes = below.partition(b"\n")[0].split()
@@ -141,12 +142,12 @@ def looks_like_sacct(head: bytes) -> bool:
 
 
 def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
-    """Return the layout of an export from its first line and first bytes, and whether that line is a header.
+    """Find an export's layout from its first line and first bytes, and whether that line is a header.
 
     Raises
     ------
     SourceError
-        There is no header line and the option fields names no columns, or a column is missing or named twice.
+        There is no header line and the fields option names no columns, or a column is missing or named twice.
     """
     if line is None:
         raise SourceError("is empty", where=path, line=1, hint=f"write it with: {COMMAND}")
@@ -208,21 +209,21 @@ def layout_of(
 # Split a line of `sacct` whose free text contains the delimiter, or lines whose free text contains line breaks.
 #
 # Names, comments and command lines are free text and may contain anything. The columns before the first and after the
-# last free-text column are counted from both ends. The columns between two free-text columns have known forms (times,
-# durations, lists); we keep only the divisions in which every such cell has its form. A line is split if the remaining
-# divisions agree on every column that is read.
+# last free-text column are counted from both ends. The columns between two free-text columns have known forms, such as
+# times, durations or lists. We keep only the divisions in which every cell of these columns has the right form. A line
+# is split if the remaining divisions agree on every used column.
 
 FREE_TEXT = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "constraints", "extra", "submitline", "workdir"}
     | {"container", "stdin", "stdout", "stderr", "stdinexpanded", "stdoutexpanded", "stderrexpanded", "failednode"}
 )
-"""Free-text columns, which may contain anything including the delimiter; in lower case."""
+"""Free-text columns in lower case. Their cells may contain anything, including the delimiter."""
 
 SEVERAL_LINES = frozenset({"comment", "admincomment", "systemcomment", "extra", "submitline"})
-"""Free-text columns in which line breaks are likely; in a job's name or a folder they would mean damage."""
+"""Free-text columns in which line breaks are likely. In a job's name or a folder, a line break would mean damage."""
 
 _MOST_EXTRA = 64
-"""Maximum number of delimiters in free text for which divisions are tried; each adds one division per column."""
+"""Maximum number of delimiters in free text for which divisions are tried. Each adds one division per column."""
 
 _WORDS = r"Unknown|None|N/A|\(null\)|INVALID|UNLIMITED|Partition_Limit|NOT_SET"
 _FORMS = {
@@ -262,23 +263,20 @@ _FORM_OF = {
     for kind, names in _KINDS.items()
     for name in names.split()
 }
-"""The form of each column that is not free text; cells of other columns may be any text without the delimiter."""
+"""The form of each column that is not free text. Other columns may contain any text without the delimiter."""
 
-# Key: first piece and width of each read column from here on. Value: first piece of each of these columns.
+# Key: first piece and width of each remaining used column. Value: first piece of each of these columns.
 _Divisions = dict[tuple[int, ...], tuple[int, ...]]
 
 
 def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], delimiter: str) -> list[str] | None:
-    """Return the cells of a line, or None if its division is uncertain.
+    """Divide a line into cells, or return None if the division is uncertain.
 
     Parameters
     ----------
     pieces : sequence of str
-        The line, split at every delimiter.
-    names : sequence of str
-        The columns, in lower case.
-    read : collection of int
-        Positions of the columns that are read.
+        The line, split at every delimiter. names : sequence of str The columns, in lower case. read : collection of int
+        Positions of the used columns.
     delimiter : str
         Joins the pieces of one cell.
     """
@@ -292,7 +290,7 @@ def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], d
     if first == last:
         end = first + 1 + extra
         return [*pieces[:first], delimiter.join(pieces[first:end]), *pieces[end:]]
-    # The divisions from a column on, by the number of extra pieces before it.
+    # The divisions of the rest of the line, by the number of extra pieces before the current column.
     found: list[_Divisions] = [{(): ()} if shift == extra else {} for shift in range(extra + 1)]
     for place in range(last, first - 1, -1):
         found = [_before(place, shift, pieces, names, read, found) for shift in range(extra + 1)]
@@ -305,12 +303,12 @@ def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], d
 
 
 def fits(cells: Sequence[str], names: Sequence[str]) -> bool:
-    """Return whether every cell of a record has the form of its column."""
+    """Return whether every cell of a record has its column's form."""
     return all(name in SEVERAL_LINES or _may_be(name, cell) for name, cell in zip(names, cells, strict=True))
 
 
 def begins_record(pieces: Sequence[str], names: Sequence[str]) -> bool | None:
-    """Return whether a line begins a record; None if no job id precedes the free text."""
+    """Return whether a line begins a record, or None if no job id precedes the free text."""
     first = next((place for place, name in enumerate(names) if name in FREE_TEXT), len(names))
     if "jobid" not in names[:first]:
         return None
@@ -325,7 +323,7 @@ def _may_be(name: str, cell: str) -> bool:
 def _before(
     place: int, shift: int, pieces: Sequence[str], names: Sequence[str], read: Collection[int], after: list[_Divisions]
 ) -> _Divisions:
-    """Return the divisions from one column on; at most two, because two already contradict each other."""
+    """Return the divisions from one column on, at most two, because two already contradict each other."""
     begin = place + shift
     if names[place] in FREE_TEXT:
         widths = range(len(after) - shift)
@@ -345,17 +343,17 @@ def _before(
 # Join the lines of a `sacct` record whose free text contains line breaks, such as a script after `sbatch --wrap`.
 #
 # Lines with too few columns are candidates. If the job id precedes all free text, a line begins a record when every
-# column before the free text has its form, and all lines up to the next record belong to it. Otherwise
-# (`--format=ALL`), we join the fewest lines that make up all columns, if no line is left over. In both cases the joined
-# text must divide in exactly one way, with each column in its form and line breaks only in commands and comments;
-# otherwise each line is rejected.
+# column before the free text has its form, and all lines up to the next record belong to that record. Otherwise
+# (`--format=ALL`), we join the fewest lines that make up all columns, if no line is left over. In both cases, the
+# joined text must divide in exactly one way, with each column in its form and line breaks only in commands and
+# comments. Otherwise, each line is rejected.
 
 _MOST_LINES = 2000
-"""Maximum number of lines joined into one record, or held back because their record may have begun earlier."""
+"""Maximum number of lines joined into one record, or kept because their record may have begun earlier."""
 _MOST_TRIES = 16
 """Maximum number of line counts tried for a record if nothing else shows where it ends."""
 _MOST_FAILED = 500
-"""Maximum number of failed trials in one block of the file; after that, its lines are no longer joined."""
+"""Maximum number of failed trials in one block of the file. After that, the block's lines are no longer joined."""
 _CURE = (
     ": a name or a command may contain a line break, so the end of the record is uncertain; export again without "
     "free-text columns (SubmitLine, Comment, ...) or with sacct --json"
@@ -364,20 +362,20 @@ _CURE = (
 
 @dataclass
 class OddLines:
-    """The lines of a block that do not have the right number of columns, sorted by kind."""
+    """A block's lines that have the wrong number of columns, sorted by kind."""
 
     alone: list[BadRecord] = field(default_factory=list)
-    """Lines that belong to no other line, in order."""
+    """Lines that cannot be joined to another line, in order."""
     joined: list[tuple[BadRecord, list[str]]] = field(default_factory=list)
     """Records that consist of several lines, with their cells."""
     tails: dict[int, str] = field(default_factory=dict)
-    """Lines that continue the last column of a record in the block, by the row of the record."""
+    """Lines that continue the last column of a record in the block, by the record's row."""
     failed: int = 0
     """Number of failed trials to join lines."""
 
 
 def pieces_of(raw: bytes, layout: SacctLayout) -> list[str] | None:
-    """Return a line split at every delimiter except one at its end; None if the line is not valid UTF-8."""
+    """Split a line at every delimiter except a trailing one, or return None if the line is not valid UTF-8."""
     try:
         pieces = raw.decode("utf-8").split(layout.delimiter)
     except UnicodeDecodeError:
@@ -406,7 +404,7 @@ def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterato
 
 
 def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> OddLines:
-    """Sort the odd lines of a block, and join the lines that form one record."""
+    """Sort a block's odd lines, and join the lines that form one record."""
     odd = OddLines()
     if SEVERAL_LINES.isdisjoint(layout.names):
         odd.alone = list(bad)
@@ -424,7 +422,7 @@ def join_lines(block: Block, bad: Sequence[BadRecord], layout: SacctLayout) -> O
 
 
 def _join(lines: Sequence[BadRecord], row: int, layout: SacctLayout, odd: OddLines) -> None:
-    """Sort the odd lines after a regular record (row -1: before the first one) into `odd`."""
+    """Sort the odd lines after a regular record into `odd`. Row -1 means the lines before the first record."""
     pieces = [pieces_of(line.raw, layout) if line.reason.startswith("expected ") else None for line in lines]
     begins = [None if found is None else begins_record(found, layout.names) for found in pieces]
     if len(lines) == 1 and not (row >= 0 and begins[0] is False and _goes_on(pieces, layout)):
@@ -449,7 +447,7 @@ def _join(lines: Sequence[BadRecord], row: int, layout: SacctLayout, odd: OddLin
 
 
 def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
-    """Return whether lines can be the rest of the last column of the record before them."""
+    """Return whether the lines can continue the last column of the previous record."""
     if layout.trailing or layout.names[-1] not in SEVERAL_LINES or len(pieces) > _MOST_LINES:
         return False
     place = layout.columns["JobID"]
@@ -463,7 +461,7 @@ def _goes_on(pieces: Sequence[list[str] | None], layout: SacctLayout) -> bool:
 def _join_fewest(
     lines: Sequence[BadRecord], pieces: Sequence[list[str] | None], layout: SacctLayout, odd: OddLines
 ) -> None:
-    """Join the fewest lines that make up all columns, from any line on, if no line is left over."""
+    """Join the fewest lines that make up all columns, starting at any line, if no line is left over."""
     if None in pieces or len(lines) > _MOST_LINES:
         odd.alone += lines
         return
@@ -475,7 +473,7 @@ def _join_fewest(
             alone.append(lines[begin])
             begin += 1
             continue
-        # The fewest lines that contain enough delimiters.
+        # Take the fewest lines that contain enough delimiters.
         fewest = bisect_left(delimiters, delimiters[begin] + layout.fields - 1, begin + 1)
         for end in range(fewest, min(fewest + _MOST_TRIES, len(lines) + 1)):
             record = _record(lines[begin:end], layout)
@@ -494,7 +492,7 @@ def _join_fewest(
 
 
 def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord, list[str]] | None:
-    """Return several lines as one record with its cells; None if it is uncertain that they are one record."""
+    """Join lines into one record with its cells, or return None if it is uncertain that they are one record."""
     whole = BadRecord(lines[0].line, b"\n".join(line.raw for line in lines), lines[0].reason)
     pieces = pieces_of(whole.raw, layout)
     if pieces is None:
@@ -504,7 +502,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line; if it has too few columns, its reason also explains how to avoid this."""
+    """Return a line. If it has too few columns, its reason also explains how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)
@@ -518,27 +516,27 @@ class SacctRecords:
     lines: NDArray[np.int64]
     raws: Callable[[int], bytes]
     order: NDArray[np.int64]
-    """Unique number of each record, which increases with the position in the file."""
+    """Unique number of each record, increasing with the position in the file."""
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     """First fault of each row: column and reason."""
 
     def add_fault(self, rows: pl.Series, column: str, reason: str) -> None:
-        """Record a fault for the rows of a mask."""
+        """Record a fault for the masked rows."""
         for row in rows.fill_null(value=False).arg_true().to_list():
             self.faults.setdefault(row, (column, reason))
 
 
 def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
-    """Yield the records of one export in blocks, as text; lines that cannot be split into columns are rejected.
+    """Yield the records of one export in blocks, as text. Lines that cannot be split into columns are rejected.
 
-    `head` contains the first bytes of the file.
+    `head` contains the file's first bytes.
 
     Raises
     ------
     SourceError
         There is no header line and no option names the columns, or a column is missing or named twice.
     """
-    reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is an ordinary character
+    reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes, so a quote is an ordinary character
     line = reader.first_line()
     layout, is_header = find_layout(line, head, opened.path, sink)
     reader.part_at(layout.delimiter.encode(), quoting=layout.quoted)
@@ -552,7 +550,7 @@ def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[Sac
 
 
 def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
-    """Return the block's records, including repaired records; the others are rejected."""
+    """Return the block's records, including repaired records, and reject the others."""
     opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
     mended: list[tuple[BadRecord, list[str]]] = []
     for record in odd.alone:
@@ -579,7 +577,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "delimiter_in_name",
             len(mended),
             None,
-            "records with more delimiters than columns; the free-text columns get the rest",
+            "records with more delimiters than columns; the extra delimiters belong to the free-text columns",
             [cells[job] for _, cells in mended],
         )
     if odd.joined or odd.tails:
@@ -588,7 +586,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "line_break_in_text",
             len(jobs),
             None,
-            "records with line breaks in free-text columns; these columns get all lines up to the next record",
+            "records with line breaks in free-text columns; all lines up to the next record belong to these columns",
             jobs,
         )
     mended += odd.joined
@@ -606,7 +604,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
 
 
 def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
-    """Return the cells of a line whose free text contains the delimiter, or the reason for rejecting the line."""
+    """Divide a line whose free text contains the delimiter, or return the reason for rejecting the line."""
     if not record.reason.startswith("expected "):
         return record.reason
     pieces = pieces_of(record.raw, layout)
@@ -618,6 +616,6 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     if len(pieces) < layout.fields or FREE_TEXT.isdisjoint(layout.names):
         return record.reason
     return (
-        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, but we cannot tell in "
-        "which; export again with sacct --delimiter and a character that no name contains"
+        f"{record.reason}: a name or a command contains the delimiter '{layout.delimiter}', but we cannot tell "
+        "which one; export again with sacct --delimiter and a character that no name contains"
     )

@@ -1,13 +1,13 @@
-"""Acme (Shanghai AI Laboratory, 2023): the clusters Seren and Kalos, used to develop large language models.
+"""Acme (Shanghai AI Laboratory, 2023): the Seren and Kalos clusters, used to develop large language models.
 
 Origin: github.com/InternLM/AcmeTrace, licence in that repository. Study: Hu et al., Characterization of Large Language
-Model Development in the Datacenter, NSDI'24. Seren runs Slurm, Kalos Kubernetes; the cluster's name is only in the file
-name. Every time includes its UTC offset, +08:00 in Seren and +00:00 in Kalos. For both clusters, hours of the day are
-read in Asia/Shanghai.
+Model Development in the Datacenter, NSDI'24. Seren runs Slurm, and Kalos runs Kubernetes. Only the file name contains
+the cluster's name. Every time includes its UTC offset, +08:00 in Seren and +00:00 in Kalos. For both clusters, the time
+zone for hours of the day is Asia/Shanghai.
 
-Known faults: in the published rows of Kalos, the recorded duration is end minus submission, so the recorded GPU time
-also includes the wait, and the queue is a decimal number. The number of jobs differs between the release's description
-and its own summary. The GPUs in use, reconstructed from the log of Kalos, stay far below its size, so jobs may be
+Known faults: in the published Kalos rows, the recorded duration is end minus submission, so the recorded GPU time also
+includes the wait. The queue time is a decimal number. The number of jobs differs between the release's description and
+its summary. The GPUs in use, reconstructed from the Kalos log, stay far below the cluster's size, so jobs may be
 missing. There are no tenants and no node list. Utilization is a separate download of wide files, which are not read.
 """
 
@@ -68,13 +68,13 @@ class AcmeFormat(Format):
             files = found.get(key)
             if len(files) > 1:
                 raise SourceError(
-                    f"two files for the cluster {cluster}: {files[0].path} and {files[1].path}",
+                    f"two files for the {cluster} cluster: {files[0].path} and {files[1].path}",
                     hint="keep one file per cluster",
                 )
             for file in files:
                 if not re.search(cluster, file.name, re.IGNORECASE):
                     sink.note(
-                        f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster"
+                        f"{file.path} has the columns of the {cluster} cluster; its name does not show the cluster"
                     )
                 _read_log(file, key, cluster, sink)
         sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
@@ -119,7 +119,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     run_s, queue_s = in_seconds(end - start), in_seconds(start - pl.col("submit_time"))
     sojourn_s = in_seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
-    # The fail and stop times are compared only if the file has them, as in Kalos.
+    # The failure and cancellation times are compared only if the file has them, as in Kalos.
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
     kind = pl.col("type")
     odd = log.select(

@@ -1,13 +1,13 @@
 """Alibaba's disaggregated recommendation inference (2025), cluster-trace-gpu-v2025.
 
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Yang et al., GPU-Disaggregated Serving for
-Deep Learning Recommendation Models at Scale, NSDI'25. Times are seconds since the start of the trace, about 31 days,
-without a zone or a date.
+Deep Learning Recommendation Models at Scale, NSDI'25. Times are seconds since the start of the trace, without a zone or
+a date. The trace covers about 31 days.
 
 Known faults, with counts from the release: creation and scheduling times are blank for 7,280 instances that existed
-before the trace began, the deletion time for 8,878 that were alive at its end, and all three for 4,677. Times contain
-floating-point noise in their last digits. Nodes are not named. A Trace has no columns for RDMA, disk, the limit of
-instances per node, or the coupling of an application's two parts.
+before the trace began. The deletion time is blank for 8,878 instances that were alive at its end. All three times are
+blank for 4,677 instances. Times contain floating-point noise in their last digits. Nodes are not named. A Trace has no
+columns for RDMA, disk, the limit on instances per node, or the coupling of an application's two parts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         timed = raw.with_columns(clipped_seconds(pl.col(name)) for name in _TIMES)
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
-        # An instance that started before the trace did run, so it has an attempt, although its start is unknown.
+        # An instance from before the trace did run, so it has an attempt, although its start is unknown.
         write_jobs(jobs, sink)
 
 
@@ -116,7 +116,7 @@ _MEANINGS = {
     "created_without_schedule": "instances with a creation time but no scheduling time; they have no attempt",
     "scheduled_without_creation": "instances with a scheduling time but no creation time; their wait is unknown",
     "unknown_role": "records whose role is neither CN nor HN",
-    "gpus_against_role": "instances whose GPUs do not fit their role: none for CN, one for HN",
+    "gpus_against_role": "instances whose GPU count does not fit their role: none for CN, one for HN",
     "request_against_limit": "instances whose CPU, GPU, RDMA or memory limit differs from their request; the "
     "request is used",
 }

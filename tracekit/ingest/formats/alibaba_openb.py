@@ -3,9 +3,9 @@
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of Fragmentation, ATC'23.
 Times are whole seconds since the start of the trace, without a zone or a date.
 
-Known faults: every pod has a deletion time, even if it continued to run (34 deletion times equal the end of the trace,
-12,902,960 s, and are right-censored here). Running means "ran until its deletion", so it is unknown whether the pod
-succeeded. The lists are samples of pods alive in the last 34 days, not logs of a queue.
+Known faults: every pod has a deletion time, even if it continued to run. Of these times, 34 equal the end of the trace,
+12,902,960 s, and are treated as right-censored. Running means "ran until its deletion", so it is unknown whether the
+pod succeeded. The lists are samples of pods alive in the last 34 days, not queue logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TRACE_END_S = 12_902_960
-"""End of the trace [s since its start]; a deletion at this time only marks the end of the window."""
+"""End of the trace [s since its start]. A deletion at this time only marks the end of the window."""
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
@@ -45,13 +45,13 @@ class AlibabaOpenbFormat(Format):
     raw_files = (
         RawFile(
             "openb_pod_list",
-            "pods; of several lists one is read",
+            "pods; if there are several lists, one is read",
             _POD_LIST,
             header_begins("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
         ),
         RawFile(
             "openb_node_list",
-            "nodes; of several lists the one with most nodes is read",
+            "nodes; if there are several lists, the one with the most nodes is read",
             r"openb_node_list_\w+\.csv",
             header_begins("sn", "cpu_milli", "memory_mib", "gpu", "model"),
         ),
@@ -163,7 +163,7 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
 
 _MEANINGS = {
     "ran_without_schedule": "pods whose phase shows that they ran, but that have no scheduling time",
-    "scheduled_but_pending": "pods in phase Pending that have a scheduling time",
+    "scheduled_but_pending": "pods in the Pending phase that have a scheduling time",
     "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
     "share_of_several_gpus": "pods that request a part of each of several GPUs, which the format does not allow",

@@ -1,30 +1,31 @@
-"""Alibaba PAI, cluster-trace-gpu-v2020: jobs, tasks, instances, their measured use, group tags and machines.
+"""Alibaba PAI, cluster-trace-gpu-v2020: jobs, tasks, instances with their measured use, group tags and machines.
 
 Origin: github.com/alibaba/clusterdata, CC BY 4.0. Study: Weng et al., MLaaS in the Wild, NSDI'22. Times are seconds
-shifted by a constant: calendar dates are meaningless, but hours and weekdays are valid in UTC+8.
+shifted by a constant, so calendar dates are meaningless, but hours and weekdays are valid in UTC+8.
 
 A PAI job is a set of tasks (worker, parameter server, ...), each a gang of instances. A job's start_time is its
-submission; only its instances show when it got resources. By default, a job of the Trace is a PAI job, and its request
-is the sum over its tasks of instances times plan. With `--option unit=task` each task becomes a job, as in the study's
-figures.
+submission. Only its instances show when it received resources. By default, a job in the Trace is a PAI job, and its
+request is the sum of instances times plan over its tasks. With `--option unit=task` each task becomes a job, as in the
+study's figures.
 
-A job's group comes from the group tag table; if it has no tag, the group is unknown, although the published notebook
-uses the user instead. The same table tags about one instance in eleven with its model (bert, ctr, graphlearn). A model
-does not distinguish training from inference, so `workload` is set only if the tag is training, inference or other. The
-tag itself becomes the job's `name`, which the source does not record (with unit=task the name is the task's, and the
-tag is not used). If an alias has several tags, the first in the file is used.
+A job's group comes from the group tag table. If the job has no tag, the group is unknown, although the published
+notebook uses the user instead. The same table tags about one instance in eleven with its model (bert, ctr, graphlearn).
+A model does not distinguish training from inference, so `workload` is set only if the tag is training, inference or
+other. The tag itself becomes the job's `name`, which the source does not record. With unit=task, the name is the
+task's, and the tag is not used. If an alias has several tags, the first in the file is used.
 
-Measured use (job_usage) is each worker's average over its life, in percent of one core for CPU and of one GPU for GPU.
-The use of machines is recorded only over the lives of their workers; each such interval becomes one DERIVED sample, at
-its start.
+Measured use (job_usage) is each worker's average over its life. CPU use is in percent of one core, and GPU use in
+percent of one GPU. Machine use is recorded only over the lives of the machine's workers. Each of these intervals
+becomes one DERIVED sample at its start.
 
 Known faults: waiting jobs have no times, and running rows and most failed jobs have no end, so ends come from the
-instances. A worker that was retried has several rows. The last by (status, start, end) is its placement, as in the
-published notebook, but a job starts with the first and ends with the last of all rows. A start of 0 means unknown.
-Machines may be missing from the specification. Fewer than half of the instances have a measured use.
+instances. A worker that was retried has several rows. The last row in the order of status, start and end is its
+placement, as in the published notebook. A job, however, starts with the first and ends with the last of all rows. A
+start of 0 means unknown. Machines may be missing from the specification. Fewer than half of the instances have a
+measured use.
 
-Not in the Trace: the GPU index of a worker, the largest memory use, network traffic, GPU use and load of machines, and
-the GPU type that a group tag requests (which is only compared).
+The Trace does not include a worker's GPU index, the largest memory use, network traffic, or machines' GPU use and load.
+The GPU type that a group tag requests is only compared.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-# Read PAI's machines: their specification, and their use over the lives of workers.
+# Read the specification of PAI's machines, and their use over the lives of workers.
 
 
 def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
@@ -66,9 +67,9 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 
 
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
-    """Write host_utilization: one DERIVED sample per worker interval, at its start.
+    """Write host_utilization with one DERIVED sample per worker interval, at its start.
 
-    `machines` are the machines in the specification; empty if there is none.
+    `machines` are the machines in the specification. They are empty if there is no specification.
     """
     with sink.connect() as con:
         tables.stage(con, "metric", "pai_machine_metric")
@@ -92,7 +93,7 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
         sink.note(
             "host_utilization is DERIVED: each sample is the mean CPU use of a machine over the life of one of "
             "its workers, "
-            "dated at the start of that worker; the lives overlap and differ in length, so it is not a regular series"
+            "dated at the start of that worker; the lives overlap and differ in length, so the series is not regular"
         )
         run_checks(con, sink, _PAI_CHECKS)
         if len(machines):
@@ -103,7 +104,7 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
 _PAI_CHECKS = (
     SqlCheck(
         "machine_metrics_without_sample",
-        "intervals of machine use that lack the machine, the start or the CPU use; they give no sample",
+        "intervals of machine use without a machine, a start or a CPU use; they give no sample",
         """SELECT coalesce(machine, 'unknown machine') || ' in line ' || line
         FROM metric ANTI JOIN sample USING (line)""",
         "metric",
@@ -137,15 +138,15 @@ _UNLISTED = SqlCheck(
 )
 
 
-# PAI's measured use of jobs: one row per row of the sensor table.
+# PAI's measured use of jobs, with one row per row of the sensor table.
 
 
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job (or task, with unit=task) that it names itself; without a job table, every row keeps that
-    name. Its instance is the instance with the same worker in the instance table. Without such an instance it is NULL,
-    because a worker's name is not an instance name.
+    A row belongs to the job, or with unit=task to the task, that the row names. Without a job table, every row keeps
+    that name. Its instance is the instance with the same worker in the instance table. If there is none, the instance
+    is NULL, because a worker's name is not an instance name.
 
     With a job table, `con` has the views that `write_jobs` creates.
     """
@@ -157,8 +158,8 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
-    # Superseded rows are joined last: DuckDB overestimates their number, and would otherwise keep the instances in
-    # memory instead of the measured uses, which are fewer.
+    # Superseded rows are joined last, because DuckDB overestimates their number and would otherwise keep the instances
+    # in memory instead of the measured uses, which are fewer.
     con.execute(
         """CREATE TABLE named AS
         SELECT f.line, f.inst_name, f.moved
@@ -174,7 +175,7 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
     )
     unknown = SqlCheck(
         "sensor_rows_without_job",
-        f"measured uses whose {'task' if of_task else 'job'} is not in the source; they are not in job_usage",
+        f"measured uses whose {'task' if of_task else 'job'} is not in the source; they are left out of job_usage",
         f"SELECT worker_name FROM sensor ANTI JOIN unit USING ({key})",
         "sensor",
     )
@@ -223,7 +224,7 @@ _INSTANCE_CHECKS = (
     ),
     SqlCheck(
         "sensor_machine_disagrees",
-        "measured uses on another machine than the worker's last one; their own machine is used",
+        "measured uses on a machine other than the worker's last; the measurement's machine is used",
         "SELECT worker_name FROM sensor SEMI JOIN (SELECT line FROM named WHERE moved) USING (line)",
         "sensor",
     ),
@@ -236,7 +237,7 @@ _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
 """Tables that produce rows only if the job table is present."""
 
 
-def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header that could be recognized
+def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no recognizable header
     return False
 
 
@@ -264,7 +265,7 @@ class AlibabaPaiFormat(Format):
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Copy the machines and their use, then join the other tables into jobs, attempts, placements and usage."""
+        """Copy the machines and their use, and join the other tables into jobs, attempts, placements and usage."""
         tables = PaiTables(found, sink)
         machines = write_machines(tables, sink)
         if tables.has("pai_machine_metric"):
@@ -276,9 +277,9 @@ class AlibabaPaiFormat(Format):
                 _read_for_the_account(tables, sink)
             if tables.has("pai_sensor_table"):
                 write_usage(con, tables, sink)
-        sink.note("PAI gives memory in GB; we read it as GiB, as the sizes of the machines (512, 768) suggest")
+        sink.note("PAI gives memory in GB; we read it as GiB, because the machines' sizes (512, 768) suggest it")
         return TimeFrame(
-            "shifted", TIMEZONE, note="all times are shifted by a constant: only hours and weekdays are real"
+            "shifted", TIMEZONE, note="all times are shifted by a constant, so only hours and weekdays are real"
         )
 
 

@@ -4,9 +4,9 @@ Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Duan 
 Times are seconds since the first job's submission, without a zone or a date.
 
 Known faults: the node list's columns are not in the order that the release describes, so files are read by their
-header. Node names are consecutive numbers with gaps. Two GPU models have disguised names. The job list is read as the
-release describes it; we have not seen the file. It describes work to be done, not work that was done: a job has a
-submission and a duration, but no start, end or outcome, so there are no attempts.
+header. Node names are consecutive numbers with gaps. Two GPU models have disguised names. We have not seen the job
+list, so we follow the release's description. The list describes planned work: a job has a submission and a duration,
+but no start, end or outcome, so there are no attempts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tracekit.ingest.time_faults import RecordTimes, TimeColumns, clipped_second
 _CLUSTER = "spot"
 _TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}
-"""Priority by job type; larger values go first."""
+"""Priority by job type. Larger values go first."""
 
 _LARGEST = {"duration": LAST_SECOND} | dict.fromkeys(("cpu_request", "gpu_request", "worker_num"), 1e9)
-"""Largest values used in calculations; their products stay finite."""
+"""Largest values used in calculations. Their products are finite."""
 
 
 class AlibabaSpotFormat(Format):
@@ -38,7 +38,7 @@ class AlibabaSpotFormat(Format):
     raw_files = (
         RawFile(
             "job_info_df",
-            "jobs: requests, submission and work",
+            "jobs, with requests, submission and work",
             r"job_info_df\.csv",
             header_has("job_name", "organization", "worker_num", "job_type"),
         ),
@@ -62,7 +62,7 @@ def _read_jobs(file: SourceFile, sink: Sink) -> None:
         _count_contradictions(raw, sink)
         dated = raw.with_columns(clipped_seconds(pl.col("submit_time")))
         sink.write("jobs", _jobs(times.possible(dated, _TIMES)))
-    sink.note("the source has no starts, ends or outcomes of jobs; run_s is the listed work of a job")
+    sink.note("the source has no starts, ends or outcomes of jobs; run_s is a job's listed work")
 
 
 def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
@@ -97,7 +97,7 @@ def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
 
 _MEANINGS = {
     "unknown_job_type": "jobs whose type is neither HP nor Spot; their priority and preemptibility are unknown",
-    "job_without_workers": "jobs that request no worker; their GPUs and CPUs count as 0",
+    "job_without_workers": "jobs that request no workers; their GPUs and CPUs count as 0",
     "model_without_gpu": "jobs that name a GPU model but request no GPU",
 }
 

@@ -1,7 +1,7 @@
 """Read any tabular log with a mapping file: delimited text, JSON lines or Parquet.
 
-The mapping file (TOML, `tracekit.ingest.mapping`) says which columns fill which tables; docs/mapping.md explains it.
-Nothing in a file's name or first bytes identifies such a source, so it is read only on request.
+The mapping file (TOML, `tracekit.ingest.mapping`) defines which columns fill which tables (see docs/mapping.md). A
+source that needs a mapping file cannot be identified by file names or first bytes, so it is read only on request.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class MappedLogFormat(Format):
     time_cure = "set time_format in the mapping file"
     raw_files = (RawFile("table", "a table that the mapping file names", r"(?s:.*)", lambda _: False),)
     options: ClassVar[Mapping[str, Option]] = {
-        "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required", file=True),
-        "tenant": Option("", "what the site calls the unit in vc, such as project or queue; pages use this word"),
+        "map": Option("", "the mapping file (TOML), required; docs/mapping.md explains it", file=True),
+        "tenant": Option("", "the site's word for the unit in vc, such as project or queue; pages use this word"),
     }
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the options; the mapping file is checked before anything is read or written.
+        """Return the options. The mapping file is checked before anything is read or written.
 
         Raises
         ------

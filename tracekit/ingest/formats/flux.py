@@ -1,30 +1,30 @@
-"""Read Flux jobs: for each job its eventlog, the resources R that it got, and its jobspec.
+"""Read Flux jobs: each job's eventlog, its allocated resources R, and its jobspec.
 
-Flux keeps them in its key-value store under these names (RFC 16); `flux jobs` prints neither events nor GPUs. A file
+Flux stores these in its key-value store under these names (RFC 16). `flux jobs` prints neither events nor GPUs. A file
 contains one object per job, one per line or in an array: {"id": ..., "eventlog": ..., "R": ..., "jobspec": ...}. Each
-value is JSON or the text printed by `flux job info ID KEY`. These commands write such a file:
+value is JSON or the text printed by `flux job info ID KEY`. These commands write a file of this kind:
 
     flux jobs -A -a --count=0 -no '{id.dec}' | while read id; do
       for key in eventlog R jobspec; do flux job info $id $key > $key.txt 2> /dev/null; done
       jq -cn --arg id $id --rawfile eventlog eventlog.txt --rawfile R R.txt --rawfile jobspec jobspec.txt '$ARGS.named'
     done > flux.jsonl
 
-The job archive of flux-accounting has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
+flux-accounting's job archive has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
 
 Event times (RFC 18 and 21; flux-framework.readthedocs.io) are in seconds since 1970. A job is submitted with `submit`,
 can be scheduled from `depend` on, has its resources from `alloc` on, and ends with `finish` or, if that is missing,
 with `free` or `clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout,
-anything else failed. Without an exception, the job is completed if the wait status of `finish` is 0, and failed
-otherwise. A job has one run.
+and anything else means failed. Without an exception, the job is completed if the wait status of `finish` is 0, and
+failed if it is not. A job has one run.
 
-R (RFC 20) lists ranks and the cores and GPUs on each. A job's GPUs are counted there, and a node without `gpu` has
-none. Any other kind of child may be an accelerator, so the number of GPUs is unknown unless the option gpu_resource
-sets how many GPUs it counts. Host names are in the order of the ranks. If R lists ranks in another order, the GPUs of a
-node are unknown unless all nodes have the same number. Before a job has R, its GPUs are the number that the jobspec
-(RFC 14) requests; if it requests a whole node, or a range of numbers, they are unknown.
+R (RFC 20) lists ranks and the cores and GPUs on each. A job's GPUs are counted in R, and a node without `gpu` has none.
+Any other kind of child may be an accelerator, so the number of GPUs is unknown unless the gpu_resource option sets how
+many GPUs the child counts as. Host names are in rank order. If R lists ranks in another order, the GPUs of a node are
+unknown unless all nodes have the same number. Before a job has R, its GPUs are the number that the jobspec (RFC 14)
+requests. If the jobspec requests a whole node, or a range of numbers, they are unknown.
 
-Ids are written in decimal; ids in the form f58 (fABC, or with a florin sign) are converted. The time limit is the
-duration in jobspec or in the latest jobspec-update; 0 means no limit.
+Ids are written in decimal. Ids in the f58 form (fABC, or with a florin sign) are converted. The time limit is the
+duration in the jobspec or in the latest jobspec-update, and 0 means no limit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# Nodes, cores and GPUs that a Flux job got (R, RFC 20) or requested (jobspec, RFC 14).
+# Nodes, cores and GPUs that were allocated to a Flux job (R, RFC 20) or requested (jobspec, RFC 14).
 
 _NUMBERS = re.compile(r"\[?(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]?", re.ASCII)
 _MOST = 4_096
@@ -62,7 +62,7 @@ _NOT_DEVICES = frozenset({"core", "socket", "numa", "pu", "memory", "node", "slo
 
 @dataclass
 class Resources:
-    """Nodes, cores and GPUs of a job; None or empty if unknown."""
+    """Nodes, cores and GPUs of a job. Unknown values are None or empty."""
 
     nodes: list[str] = field(default_factory=list)
     node_count: int | None = None
@@ -75,7 +75,7 @@ class Resources:
     """Devices that may be accelerators."""
 
     def row(self, *, counted: bool) -> dict[str, Any]:
-        """Return the columns of a record row; GPUs are included only if `counted`."""
+        """Return the columns of a record row. GPUs are included only if `counted`."""
         found: dict[str, Any] = {"node_count": self.node_count, "cpu_count": self.cores}
         if counted:
             found["gpu_count"] = self.gpus
@@ -87,14 +87,14 @@ class Resources:
 
 
 def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
-    """Return the resources that a job got according to R.
+    """Return the resources allocated to a job, according to R.
 
     Parameters
     ----------
     held : mapping
-        The document R.
+        The R document.
     factors : mapping
-        GPUs per device, by device name, according to the option gpu_resource.
+        GPUs per device, by device name, from the gpu_resource option.
     """
     entries, nodelist = (at(held, "execution", name) for name in ("R_lite", "nodelist"))
     if not isinstance(entries, list) or not entries:
@@ -127,7 +127,7 @@ def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
 
 
 def _node_names(nodelist: Any, entries: list[dict[str, Any]], count: int) -> list[str]:
-    """Return the names of the `count` nodes in R; [] if R does not name all of them."""
+    """Return the names of the `count` nodes in R, or [] if R does not name all of them."""
     if isinstance(nodelist, list) and nodelist:
         if not all(isinstance(text, str) for text in nodelist):
             raise ValueError("has a nodelist that is not a list of names")
@@ -141,12 +141,12 @@ def _node_names(nodelist: Any, entries: list[dict[str, Any]], count: int) -> lis
 
 
 def numbers(text: Any, most: int) -> list[int]:
-    """Return the numbers of a set such as `0-3,7` or `[0-3]` (RFC 22).
+    """Parse a set of numbers such as `0-3,7` or `[0-3]` (RFC 22).
 
     Raises
     ------
     ValueError
-        The text is not such a set, or has more than `most` numbers.
+        `text` is not a set of numbers, or has more than `most` numbers.
     """
     if text == "":
         return []
@@ -166,7 +166,7 @@ def numbers(text: Any, most: int) -> list[int]:
 
 
 def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
-    """Return the request in a jobspec; GPUs are unknown if it requests whole nodes or a range of numbers."""
+    """Return the request in a jobspec. GPUs are unknown if it requests whole nodes or a range of numbers."""
     found = Resources(gpus=0.0, cores=0.0)
     nodes = _add(found, spec.get("resources"), 1.0, factors, 0)
     found.node_count = int(nodes) if nodes is not None and 0 < nodes <= MAX_NODES else None
@@ -174,7 +174,7 @@ def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resource
 
 
 def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[str, float], depth: int) -> float | None:
-    """Add resources, each multiplied by `times`, and return the number of nodes; None if a number is unknown."""
+    """Add resources, each multiplied by `times`, and return the number of nodes, or None if a number is unknown."""
     if not isinstance(listed, list) or depth > _DEEPEST:
         raise ValueError("has no list of resources")
     nodes: float | None = 0.0
@@ -205,7 +205,7 @@ def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[st
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _F58 = re.compile(rf"[f\u0192]([{_BASE58}]{{1,12}})")
 _FATAL = {"cancel": "cancelled", "timeout": "timeout"}
-"""The status for the type of an exception that ended a job; any other type means failed."""
+"""The status for each type of exception that ends a job. Any other type means failed."""
 _DURATION = "attributes.system.duration"
 
 
@@ -256,12 +256,12 @@ def _row(held: Mapping[str, Any], options: Mapping[str, str], devices: Devices, 
 def _resources(
     held: Mapping[str, Any], spec: Mapping[str, Any], ran: bool, factors: Mapping[str, float], lost: LostValues
 ) -> Resources:
-    """Return the resources that a job got according to R, otherwise the requested resources."""
+    """Return the resources allocated to a job according to R, or the requested resources if R is missing."""
     text = _text_of(held.get("R"))
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
-    # A job that ran may have more than it requested, because the scheduler may allocate whole nodes.
+    # A job that ran may have had more than it requested, because the scheduler may allocate whole nodes.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
@@ -272,7 +272,7 @@ def _resources(
 
 
 def _job_id(value: Any) -> str:
-    """Return a job id in decimal."""
+    """Convert a job id to decimal."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     match = _F58.fullmatch(text)
     if match:
@@ -286,7 +286,7 @@ def _job_id(value: Any) -> str:
 
 
 def _events(value: Any) -> list[_Event]:
-    """Return the events of a log in order; the log is text with one event per line, or a list."""
+    """Return the events of a log in order. The log is text with one event per line, or a list."""
     if isinstance(value, str):
         try:
             value = [orjson.loads(line) for line in value.splitlines() if line.strip()]
@@ -326,7 +326,7 @@ def _status(events: list[_Event], started: bool, ended: bool) -> tuple[str, str]
 def _attributes(
     spec: Mapping[str, Any], events: list[_Event], options: Mapping[str, str], lost: LostValues
 ) -> dict[str, Any]:
-    """Return the names, queue and time limit of a job."""
+    """Return a job's names, queue and time limit."""
     system = at(spec, "attributes", "system")
     duration = at(system, "duration")
     names = {name: _word(at(system, name)) for name in ("queue", "bank", "project")}
@@ -355,14 +355,14 @@ def _seconds(text: str) -> float:
 
 
 def _word(value: Any) -> str | None:
-    """Return a name, cut to a reasonable length; None if the value is not a name."""
+    """Return a name, truncated to a reasonable length, or None if the value is not a name."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
     return str(value)[:1_000]
 
 
 def _text_of(value: Any) -> str | None:
-    """Return an object as text, unchanged if it is text already; None if it is missing."""
+    """Convert an object to a string, unless it is one already. Return None if it is missing."""
     if value is None or isinstance(value, str):
         return value or None
     return orjson.dumps(value).decode()
@@ -381,7 +381,7 @@ def _object(text: str) -> dict[str, Any]:
 def _looks_right(head: bytes) -> bool:
     """Return whether the first bytes are JSON with a job's eventlog."""
     begins = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-    # An eventlog is either text inside JSON, with escaped quotes, or JSON itself.
+    # An eventlog is either a JSON string, with escaped quotes, or JSON itself.
     log = re.search(rb'"eventlog"\s*:\s*["\[{][^}]{0,2000}?name\\?"\s*:\s*\\?"submit', head)
     return begins and (log is not None or (b"R_lite" in head and b'"jobspec"' in head))
 

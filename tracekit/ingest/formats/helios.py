@@ -1,14 +1,14 @@
-"""SenseTime's Helios clusters (2020): Venus, Earth, Saturn, Uranus.
+"""SenseTime's Helios clusters (2020): Venus, Earth, Saturn and Uranus.
 
 Origin: github.com/S-Lab-System-Group/HeliosData, CC BY 4.0. Study: Hu et al., SC'21. The logs were exported from Slurm
-accounting; the cluster's name is only in the folder name (or at the beginning of the file name). Times are naive local
-times; we assume UTC+8, because of the operator's location.
+accounting. The cluster's name is only in the folder name or at the beginning of the file name. Times are naive local
+times. We assume UTC+8, because of the operator's location.
 
-Known faults: job ids repeat across clusters and are not strictly in order. The recorded duration and queue can disagree
-with the times (the duration is used only if both times are missing, as in logs that tracekit writes for synthetic
-jobs). A few SUSPENDED rows have an end; it is used, as in the study, but how the job ended is unknown. The end of a few
-RUNNING rows is ignored. Quotas change from day to day, and GPUs in use may exceed them. Nodes are not named, so only
-the number of nodes is known about placement.
+Known faults: job ids repeat across clusters and are not strictly in order. The recorded duration and queue time can
+disagree with the times. The duration is used only if both times are missing, as in logs that tracekit writes for
+synthetic jobs. A few SUSPENDED rows have an end, which is used, as in the study, but it is unknown how the job ended. A
+few RUNNING rows have an end, which is ignored. Quotas change from day to day, and the GPUs in use may exceed them.
+Nodes are not named, so the only known detail about placement is the number of nodes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HeliosFormat(Format):
         ),
         RawFile(
             "cluster_gpu_number",
-            "GPUs of each VC by day",
+            "GPUs of each VC per day",
             _QUOTA,
             lambda head: (h := header_columns(head.partition(b"\n")[0]))[:1] == ["date"] and h[-1:] == ["total"],
         ),
@@ -68,7 +68,7 @@ class HeliosFormat(Format):
                 cluster = _cluster(file)
                 if cluster in by_cluster:
                     raise SourceError(
-                        f"two files for the cluster {cluster}: {by_cluster[cluster].path} and {file.path}",
+                        f"two files for the {cluster} cluster: {by_cluster[cluster].path} and {file.path}",
                         hint="keep one folder per cluster",
                     )
                 by_cluster[cluster] = file
@@ -78,7 +78,7 @@ class HeliosFormat(Format):
 
 
 def _cluster(file: SourceFile) -> str:
-    """Return the cluster's name: the prefix of the file name, otherwise the folder's name."""
+    """Return the cluster's name, which is the prefix of the file name, or the folder's name if there is no prefix."""
     match = re.fullmatch(_LOG, file.name) or re.fullmatch(_QUOTA, file.name)
     prefix = match[1] if match else None
     return prefix or file.parent or file.origin.parent.resolve().name
@@ -118,13 +118,13 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
 
 
 def _status() -> pl.Expr:
-    """Return the common status; a suspended job with an end has ended, although the log does not show how."""
+    """Return the common status. A suspended job with an end has ended, although the log does not show how."""
     ended = (pl.col("state") == _SUSPENDED) & pl.col("end_time").is_not_null()
     return pl.when(ended).then(pl.lit("unknown")).otherwise(slurm_status(pl.col("state")))
 
 
 def _without_times() -> pl.Expr:
-    """Return whether a job's duration shows that it ran although both its times are unknown, as in a synthetic log."""
+    """Return whether a job's duration shows that it ran although both times are unknown, as in a synthetic log."""
     open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
     neither = ~pl.col("began") & pl.col("end_time").is_null()
     return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)
@@ -169,7 +169,7 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "quota_sum_disagrees",
         int(wrong.sum()),
         table.height,
-        "days on which the GPUs of all VCs do not add up to the recorded total; both are kept",
+        "days on which the VCs' GPUs do not add up to the recorded total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
     midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)

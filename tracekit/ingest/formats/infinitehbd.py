@@ -1,13 +1,13 @@
-"""InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models, without jobs.
+"""InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models. It contains no jobs.
 
 Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. According to
-its description, it covers 400 GPU servers over 348 days from 2024-03-30 on; 231 of them had a fault, and a server is
-unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, that is, 8.64 s.
-The hour of the day at which the trace begins and the number of GPUs per server are unknown.
+its description, it covers 400 GPU servers over 348 days, starting on 2024-03-30. Of these servers, 231 had a fault. A
+server is unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, so their
+resolution is 8.64 s. The time of day at which the trace begins and the number of GPUs per server are unknown.
 
 Known faults: according to the description, times count from the first event, but that event is at 3.8955. Servers
-without a fault have no name: the option `servers` sets the total number, and the servers without a fault are called
-unnamed-1 and so on. Some faults end at the time they begin. A fault may lie inside another fault of the same server.
+without a fault have no name. The `servers` option sets the total number, and the servers without a fault are called
+unnamed-1 and so on. Some faults end when they begin. A fault may lie inside another fault of the same server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAYS = 36_500
 _LARGEST_STATISTICS = 16 * 1024 * 1024
 
 _PLANNED = frozenset({"Change", "Test"})
-"""Classes of servers that people took out of service although no part had failed."""
+"""Fault classes of servers that people took out of service although no part had failed."""
 
 _CAUSES = {
     "Parameter Plane Cable": "network cable",
@@ -62,7 +62,7 @@ _CAUSES = {
     "Unknown Error": "unknown",
     "Other Failures": "unknown",
 }
-"""Our common word for each class; for GPU faults and classes not listed here, it is derived from the text."""
+"""Our common word for each class. For GPU faults and classes not listed here, it is derived from the description."""
 
 _GPU_CAUSES = {
     "GPU DBE(Double Bit ECC) > Threshold": "gpu memory",
@@ -77,7 +77,7 @@ _GPU_CAUSES = {
 
 
 class _Moment(NamedTuple):
-    """One record: the beginning or the end of a fault."""
+    """A record that marks the beginning or the end of a fault."""
 
     day: float
     ends: bool
@@ -96,7 +96,7 @@ class InfiniteHbdFormat(Format):
     """Faults of servers."""
 
     name = "infinitehbd"
-    title = "StepFun InfiniteHBD-Trace 2024: faults of servers, without jobs"
+    title = "StepFun InfiniteHBD-Trace 2024 (server faults, no jobs)"
     raw_files = (
         RawFile(
             _TRACE,
@@ -106,7 +106,7 @@ class InfiniteHbdFormat(Format):
         ),
         RawFile(
             _STATISTICS,
-            "faults by level, class and description, to check against",
+            "fault statistics by level, class and description, used for checks",
             r"fault_statistics\.json",
             lambda head: b'"LevelTotal"' in head and head.lstrip()[:1] == b"{",
         ),
@@ -114,11 +114,11 @@ class InfiniteHbdFormat(Format):
     options: ClassVar[Mapping[str, Option]] = {
         "servers": Option(
             "400",
-            "number of monitored servers, including those without a fault; 0: only those with a fault",
+            "number of monitored servers, including those without a fault, or 0 for only those with a fault",
             check=partial(_require_number, name="servers", most=1_000_000),
         ),
         "gpus_per_server": Option(
-            "", "GPUs of a server; empty: unknown", check=partial(_require_number, name="gpus_per_server", most=4_096)
+            "", "GPUs of a server; empty if unknown", check=partial(_require_number, name="gpus_per_server", most=4_096)
         ),
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
@@ -141,7 +141,7 @@ class InfiniteHbdFormat(Format):
 
 
 def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
-    """Return one row per fault, ordered by start, with `kind`: level, class and description."""
+    """Return one row per fault, ordered by start. `kind` is its level, class and description."""
     with sink.opened(file) as opened:
         moments = sorted(_moments(opened), key=lambda m: (m.day, m.ends))
         began: dict[tuple[str, tuple[str, str, str]], deque[int]] = defaultdict(deque)
@@ -186,7 +186,7 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
 
 
 def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return one row per outage: faults of a server that begin together are one outage, until all have ended."""
+    """Return one row per outage. A server's faults that begin together are one outage, until all have ended."""
     keys = ("node_id", "start_time", "state", "source")
     end = pl.when(pl.col("end_time").is_null().any()).then(None).otherwise(pl.col("end_time").max()).alias("end_time")
     events = faults.group_by(keys, maintain_order=True).agg(
@@ -194,7 +194,7 @@ def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     )
     sink.check(
         "faults_that_begin_together", len(faults) - len(events), len(faults),
-        "faults that start together with another fault of the same server; they count as one outage",
+        "faults that start at the same time as another fault of the same server; they count as one outage",
     )  # fmt: skip
     return events
 
@@ -230,7 +230,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
         raise Fault("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
         raise Fault("event_type", "is neither fault_start nor fault_end")
-    # The kind decides which end belongs to which start; without a kind, a fault would never end.
+    # The kind decides which end belongs to which start. Without a kind, a fault would never end.
     kind = held.get("fault_type")
     if kind is not None and not isinstance(kind, dict):
         raise Fault("fault_type", "is not an object")
@@ -241,7 +241,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
 
 
 def _time(day: float) -> datetime:
-    """Return a time rounded to 0.01 s, because four decimals of a day are 8.64 s."""
+    """Convert a day to a time rounded to 0.01 s, because days with four decimals have a resolution of 8.64 s."""
     return _BEGIN + timedelta(seconds=round(day * 86_400, 2))
 
 
@@ -251,7 +251,7 @@ def _cause(part: str, text: str) -> str:
 
 
 def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return the servers with a fault, plus unnamed servers up to the number monitored."""
+    """Return the servers with a fault, and unnamed servers up to the number of monitored servers."""
     names = faults["node_id"].unique().sort().to_list()
     watched = int(sink.options["servers"] or 0)
     more = max(0, watched - len(names))
@@ -264,7 +264,7 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
         "servers_beyond_those_watched",
         max(0, len(names) - watched) if watched else 0,
         len(names),
-        "servers with faults beyond the monitored number (option servers)",
+        "servers with faults in excess of the monitored number (option servers)",
     )
     gpus = int(sink.options["gpus_per_server"]) if sink.options["gpus_per_server"] else None
     every = [*names, *(f"unnamed-{number}" for number in range(1, more + 1))]
@@ -274,7 +274,7 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
-    """Count the kinds of faults whose count differs from the count in the statistics.
+    """Find the kinds of faults whose count differs from the count in the statistics.
 
     Raises
     ------
@@ -292,12 +292,12 @@ def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
     other = sorted(": ".join(kind) for kind in {*ours, *stated} if ours.get(kind, 0) != stated.get(kind, 0))
     sink.check(
         "faults_against_statistics", len(other), len({*ours, *stated}),
-        "kinds of faults whose number in the trace differs from its statistics", other,
+        "kinds of faults whose number in the trace differs from the number in its statistics", other,
     )  # fmt: skip
 
 
 def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    """Yield each kind of fault and its count in the statistics; None if the count is not a number."""
+    """Yield each kind of fault with its count in the statistics, or None if the count is not a number."""
     for level, classes in levels.items():
         for part, texts in classes.items():
             if part != "LevelTotal":

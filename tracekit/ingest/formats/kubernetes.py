@@ -1,33 +1,33 @@
 """Read Kubernetes Pods and Kueue Workloads, as printed by kubectl -o json.
 
-`kubectl get pods --all-namespaces -o json`, `kubectl get workloads -A -o json`, or both in one file; as a List, an
-array, or one object after another. Several files may show the same cluster at different times. Times are UTC. A deleted
-pod is missing from later files, so only the last file that contains it shows its state; take snapshots often enough.
-Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
+The files come from `kubectl get pods --all-namespaces -o json`, `kubectl get workloads -A -o json`, or both in one
+file. A file is a List, an array, or one object after another. Several files may show the same cluster at different
+times. Times are UTC. A deleted pod is missing from later files, so only the last file that contains it shows its state.
+Take snapshots often enough. Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
 
-The pods of one job are its instances. The job of a pod is, in this order: the job named by a label
-(kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name, jobset.sigs.k8s.io/jobset-name); its owner, if that is a
-Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster; the gang named by
-scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise the pod is a separate job, in the group of
-its owner, like the pods of a ReplicaSet. A job_id is NAMESPACE/NAME, followed by @ and the first letters of the uid if
-known, because names are reused. `vc` is the namespace and placements.instance the pod's name, so telemetry can be
+The pods of one job are its instances. A pod's job is the first of the following that exists: the job named by a label
+(kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name or jobset.sigs.k8s.io/jobset-name), the pod's owner, if
+that is a Job of any kind (Job, PyTorchJob, MPIJob, Volcano's Job, ...), a JobSet or a RayCluster, and the gang named by
+scheduling.x-k8s.io/pod-group or scheduling.k8s.io/group-name. Otherwise, the pod is a separate job in its owner's
+group, like the pods of a ReplicaSet. A job_id is NAMESPACE/NAME, followed by @ and the first letters of the uid if
+known, because names are reused. `vc` is the namespace, and placements.instance is the pod's name, so telemetry can be
 joined on both.
 
-A pod occupies its machine from the time it was scheduled (PodScheduled) until its last container ended. Pods of a job
-whose lives overlap are one attempt; a pod created after all others ended begins another attempt. An attempt starts with
-its first pod. A job's GPUs are the most that its pods requested at once: nvidia.com/gpu, amd.com/gpu, MIG slices as
-parts of a GPU (3g of 7, or of 4 on an A30), and the annotation gpu-fraction of KAI and Run:ai, whose reservation pods
-are ignored. Any other resource with a slash in its name may be an accelerator, unless it is a known network or file
-resource. The GPUs of a pod are unknown if it requests such a resource, a device claim (DRA, named resourceclaim/NAME)
-or an amount of GPU memory. Such resources are counted by name, and the option gpu_resource sets how many GPUs each
-counts.
+A pod occupies its machine from the time it was scheduled (PodScheduled) until its last container ended. A job's pods
+whose lives overlap are one attempt. A pod created after all others ended begins another attempt. An attempt starts with
+its first pod. A job's GPUs are the most that its pods requested at once. The counted resources are nvidia.com/gpu,
+amd.com/gpu, MIG slices as parts of a GPU (3g is 3 of 7, or 3 of 4 on an A30), and the gpu-fraction annotation of KAI
+and Run:ai, whose reservation pods are ignored. Any other resource with a slash in its name may be an accelerator,
+unless it is a known network or file resource. A pod's GPUs are unknown if it requests a possible accelerator, a device
+claim (DRA, named resourceclaim/NAME) or an amount of GPU memory. These resources are counted by name, and the
+gpu_resource option sets how many GPUs each counts as.
 
 A pod that its machine rejected (UnexpectedAdmissionError, OutOfcpu, ...) used nothing and has no attempt.
 
 With Workloads, a job waits from the creation of its Workload until its admission, which begins an attempt. An eviction
 ends an attempt, although the Workload still shows Admitted until its pods are gone. A Workload shows only its last
-admission; earlier ones are known from files of that time and from pods. The reasons of its conditions show why it was
-evicted and how it finished; a pod's own reason is more specific.
+admission. Earlier admissions are known from files of that time and from pods. The reasons in its conditions show why it
+was evicted and how it finished. A pod's own reason is more specific.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 # Turn rows of pods and Workloads into jobs, attempts and placements.
 
-# If several files show a pod, the file with its latest state is used; if several files show this state, the last file.
+# If several files show a pod, the last file that shows its latest state is used.
 _PODS = """
 CREATE TABLE shown AS
 SELECT * FROM staged WHERE kind = 'pod'
 QUALIFY row_number() OVER (PARTITION BY pod_key ORDER BY level DESC, (scheduled IS NULL), ord DESC) = 1"""
 
-# A label names a job without its uid; it means the last job with that name created before the pod.
+# A label names a job without its uid. It means the last job with that name created before the pod.
 _POD_JOBS = """
 CREATE TABLE pod AS
 WITH known AS (
@@ -69,7 +69,7 @@ labelled AS (
 SELECT s.* EXCLUDE (job_id), coalesce(l.job_id, s.entity || coalesce('@' || substr(s.uid, 1, 8), '')) AS job_id
 FROM shown s LEFT JOIN labelled l USING (pod_key)"""
 
-# Pods whose lives overlap are one attempt; a pod created after all others ended begins another attempt.
+# Pods whose lives overlap are one attempt. A pod created after all others ended begins another attempt.
 _LIVES = """
 CREATE TABLE life AS
 WITH ordered AS (
@@ -83,7 +83,7 @@ SELECT *, 1 AS pods, sum(coalesce(created > busy_until, false)::INTEGER) OVER (
 FROM ordered"""
 
 
-# The largest total that the pods of an attempt requested at once.
+# The largest total that an attempt's pods requested at once.
 _MOST = """
 CREATE TABLE most AS
 WITH event AS (
@@ -119,7 +119,7 @@ SELECT l.job_id, l.island, min(l.created) AS created, min(l.scheduled) AS start_
        nullif(string_agg(DISTINCT l.gpu_model, '|' ORDER BY l.gpu_model), '') AS gpu_model
 FROM life l JOIN most m USING (job_id, island) GROUP BY l.job_id, l.island"""
 
-# Kueue shows when a job got its quota; the pods of that time show where it ran.
+# Kueue shows when a job received its quota. The pods at that time show where it ran.
 _RUNS = """
 CREATE TABLE joined AS
 WITH covered AS (
@@ -223,7 +223,7 @@ class KubernetesFormat(RecordFormat):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("kubernetes", "name of the cluster"),
-        "user_label": Option("", "label or annotation of pods that names the user; empty if there is none"),
+        "user_label": Option("", "pod label or annotation that names the user; empty if there is none"),
         "gpu_resource": GPU_RESOURCE,
     }
 
@@ -231,7 +231,7 @@ class KubernetesFormat(RecordFormat):
         """Read all files of the source as one log."""
         write_frames(read_objects(found.get("objects"), sink), sink, combine_objects)
         sink.retries = True
-        sink.note("a pod deleted while it ran is missing from later files, so its end is unknown")
+        sink.note("a pod deleted while running is missing from later files, so its end is unknown")
         return TimeFrame("absolute", "UTC")
 
 

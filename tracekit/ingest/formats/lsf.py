@@ -1,21 +1,21 @@
-"""Read logs of IBM Spectrum LSF: lsb.acct, and the output of bhist -l, bacct -l and bjobs -o ... -json.
+"""Read IBM Spectrum LSF logs: lsb.acct, and the output of bhist -l, bacct -l and bjobs -o ... -json.
 
-lsb.acct (ibm.com/docs, lsb.acct): each line is a finished job, with fields in a fixed order and times in seconds since
-1970. Jobs that are waiting or running are missing. The manual lists options3 before runLimit, but records of known jobs
-have the run limit first, so we read that order. The usage of each host takes six fields (the last is the number of
-pairs that follow), in some records five; we use the layout in which the effective resource requirement looks like one.
-Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is used without
-it and counted (short_records). exitInfo is the number of the reason for which LSF ended a job, from the manual's table
-of termination reasons.
+In lsb.acct (ibm.com/docs, lsb.acct), each line is a finished job, with fields in a fixed order and times in seconds
+since 1970. Waiting and running jobs are missing. The manual lists options3 before runLimit, but records of known jobs
+have the run limit first, so we read that order. Each host's usage takes six fields, the last of which is the number of
+pairs that follow. In some records, it takes five. We use the layout in which the effective resource requirement looks
+like one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is
+used without it and counted (short_records). exitInfo is LSF's reason for ending a job, as a number from the manual's
+table of termination reasons.
 
-bhist -l reads the event log, so it shows every run of a job; bacct -l shows only the last run. Their times, and those
-of bjobs, are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set
-(option year).
+bhist -l reads the event log, so it shows every run of a job. bacct -l shows only the last run. The times of both and of
+bjobs are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set (option
+year).
 
-A job starts when it is dispatched. Its GPUs come from the table GPU_ALLOCATION or GPU_ALLOC, otherwise from the
-effective resource requirement: rusage[ngpus_physical=2.00/host] is per host, /task is per slot. If neither is present,
-and for compound requirements, the GPUs are unknown. Resources named in the option gpu_resource count too. Any other
-resource named like an accelerator makes the number unknown, and so do exclusive hosts (bsub -x) if no GPUs are
+A job starts when it is dispatched. Its GPUs come from the GPU_ALLOCATION or GPU_ALLOC table, or else from the effective
+resource requirement, in which rusage[ngpus_physical=2.00/host] is per host and /task is per slot. If neither is
+present, and for compound requirements, the GPUs are unknown. Resources named in the gpu_resource option also count. Any
+other resource named like an accelerator makes the number unknown, and so do exclusive hosts (bsub -x) if no GPUs are
 mentioned.
 """
 
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# Read the records of lsb.acct: fields in a fixed order, with lists preceded by their length.
+# Read lsb.acct records, which have fields in a fixed order and lists preceded by their length.
 
 _FIELD_LIMIT = 1 << 30
 _OTHERS = re.compile(r'"(EVENT_ADRSV_FINISH|JOB_RESIZE|[A-Z_]{3,40})" ', re.ASCII)
 
 _ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2}
-"""Lists, each preceded by its length, and the fields of an entry."""
+"""Lists, each preceded by its length, and the fields of one entry."""
 _AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
-"""Fields after the list hostRusage."""
+"""Fields after the hostRusage list."""
 _SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
 _DONE, _EXIT = 64, 32  # JOB_STAT_DONE and JOB_STAT_EXIT of lsbatch.h
 _EXCLUSIVE = 0x40
-"""SUB_EXCLUSIVE, the bit in the field options for `bsub -x`: the job uses its hosts exclusively.
+"""SUB_EXCLUSIVE, the bit for `bsub -x` in the options field, which means that the job uses its hosts exclusively.
 
-The number comes from lsbatch.h (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.h); IBM's manual omits it.
+The number comes from OpenLava's lsbatch.h (github.com/zjma/openlava, lsbatch/lsbatch.h). IBM's manual omits it.
 """
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
@@ -86,7 +86,7 @@ def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
         check("other_records", seen["other"], len(lines), "records of types other than JOB_FINISH; ignored")
         check(
             "short_records", seen["short"], len(lines),
-            "records whose last part (run limit and used resources) is missing or has an unknown layout",
+            "records whose last part, with run limit and used resources, is missing or has an unknown layout",
         )  # fmt: skip
         yield text_of.of_cluster(rows, opened.sink.options)
 
@@ -124,7 +124,7 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
 
 
 def _after_use(cells: list[str], at: int) -> dict[str, str]:
-    """Return the fields after the list of host usage; no fields if no layout of that list fits.
+    """Return the fields after the list of host usage, or no fields if no layout of that list fits.
 
     According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
     pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can
@@ -144,7 +144,7 @@ def _after_use(cells: list[str], at: int) -> dict[str, str]:
 
 
 def _past_use(cells: list[str], at: int, fields: int) -> int:
-    """Return the end of the list of host usage; raise a ValueError if the list has another layout."""
+    """Return the end of the list of host usage, or raise a ValueError if the list has another layout."""
     count = int(cells[at])
     end = at + 1
     if not 0 <= count <= len(cells):
@@ -161,7 +161,7 @@ def _past_use(cells: list[str], at: int, fields: int) -> int:
 
 
 def _number(held: Mapping[str, Any], name: str) -> float | None:
-    """Return an essential number of a record; None for -1, which means unknown."""
+    """Return an essential number of a record, or None for -1, which means unknown."""
     text = held.get(name)
     try:
         return None if text is None else _parsed(text)
@@ -177,7 +177,7 @@ def _parsed(text: str) -> float | None:
 
 
 def _amount(text: str) -> float | None:
-    """Return an amount requested or used; -1 means unknown."""
+    """Return a requested or used amount. -1 means unknown."""
     value = _parsed(text)
     if value is not None and value < 0:
         raise ValueError("is below 0")
@@ -185,7 +185,7 @@ def _amount(text: str) -> float | None:
 
 
 def _time(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a time [s]; None for 0, which means no time."""
+    """Return a time [s], or None for 0, which means no time."""
     return _number(held, name) or None
 
 
@@ -244,7 +244,7 @@ def _status(held: Mapping[str, Any], lost: LostValues) -> tuple[str, str]:
     return text_of.exited("" if word == "UNKNOWN" else f"TERM_{word}")
 
 
-# Read the output of `bjobs -o "..." -json`: the current jobs, one record each, with the requested fields.
+# Read the output of `bjobs -o "..." -json`, which has one record per current job with the requested fields.
 
 _STATUS = {"DONE": "completed", "RUN": "running", "PEND": "pending", "PSUSP": "pending", "WAIT": "pending",
            "USUSP": "running", "SSUSP": "running", "ZOMBI": "node_fail"}  # fmt: skip
@@ -276,7 +276,7 @@ def _listed(stated: Mapping[str, Any], year: str, devices: Devices, lost: LostVa
     clocks = {}
     for key, name in (("submit_s", "SUBMIT_TIME"), ("start_s", "START_TIME"), ("end_s", "FINISH_TIME")):
         clock = text(held, name)
-        # For a running job, the end is only an estimate or comes from its limits.
+        # A running job's end is only an estimate or comes from its limits.
         if clock is not None and not (key == "end_s" and status in ("running", "pending", "unknown")):
             clocks[key] = text_of.wall_s(clock, year, name)
     place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
@@ -312,7 +312,7 @@ def _count(text: str) -> float:
 
 
 def _indices(text: str) -> dict[str, set[int]]:
-    """Return the GPUs per host in `hostA:0,1;hostB:0`; a GPU is listed once for each task on it."""
+    """Parse the GPUs per host in `hostA:0,1;hostB:0`. A GPU is listed once for each task on it."""
     found: dict[str, set[int]] = {}
     for part in text.split(";") if text else ():
         host, _, listed = part.partition(":")
@@ -349,7 +349,9 @@ class LsfFormat(RecordFormat):
         ),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "year": Option(
-            "", "year of printed times that have none; without it, such records are rejected", check=_require_year
+            "",
+            "year of printed times without a year; if it is not given, their records are rejected",
+            check=_require_year,
         ),
         "vc": Option("queue", "the tenant unit", ("queue", "project")),
         "gpu_resource": GPU_RESOURCE,
@@ -369,7 +371,7 @@ class LsfFormat(RecordFormat):
 
 
 def _first(head: bytes, begin: bytes) -> bool:
-    """Return whether one of the first lines begins with `begin`; lsb.acct may begin with other records."""
+    """Return whether one of the first lines begins with `begin`. lsb.acct may begin with other records."""
     return any(line.startswith(begin) for line in head.removeprefix(b"\xef\xbb\xbf").splitlines()[:20])
 
 

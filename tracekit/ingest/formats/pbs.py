@@ -1,26 +1,27 @@
 """Read PBS accounting files (OpenPBS, PBS Professional and Torque), one per day, named YYYYMMDD.
 
-A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;attribute=value ...`. Torque's manual lists the types A, C, D, E, Q, R, S, T and
-the times ctime, qtime, etime, start (docs.adaptivecomputing.com, Accounting records); OpenPBS's header acct.h adds
-types for reservations, licences and phases of a job, which are counted but not used. Times inside a record are seconds
-since 1970. Only the deletion, the abort and the rerun of a job, and Torque's Q, have no time except the wall clock at
+A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;attribute=value ...`. Torque's manual lists the types A, C, D, E, Q, R, S and T,
+and the times ctime, qtime, etime and start (docs.adaptivecomputing.com, Accounting records). OpenPBS's header acct.h
+adds types for reservations, licences and phases of a job, which are counted but not used. Times inside a record are
+seconds since 1970. Only a job's deletion, abort and rerun, and Torque's Q, have no time except the wall-clock time at
 the beginning of the line, whose zone is not recorded (option timezone).
 
-A job is assembled from all its records, in any file: submission (ctime), eligible time (etime), and one run per
-start, which ends with its E record or with the R, C or A record that closed it. If another run followed and the end of
-a run was never recorded, the run has no end, and its nodes are left out.
+A job is assembled from all its records, in any file. They give its submission (ctime), its eligible time (etime), and
+one run per start. A run ends with its E record or with the R, C or A record that closed it. If a run's end was never
+recorded and another run followed, the run has no end, and its nodes are left out.
 
-Exit_status 0 means completed. OpenPBS reports exceeded limits as -26 and -27 (memory: out_of_memory) and as -28 and -29
-(processor time, wall time: timeout), as named in job.h. Any other value means failed, including 271 (ended by SIGTERM),
-which both a limit and qdel cause. A run that ends unsuccessfully after a D record requested its deletion is cancelled.
+Exit_status 0 means completed. OpenPBS reports exceeded memory limits as -26 and -27 (out_of_memory), and exceeded CPU
+and wall time limits as -28 and -29 (timeout), as named in job.h. Any other value means failed, including 271 (ended by
+SIGTERM), which a limit or qdel can cause. A run that ends unsuccessfully after a D record requested its deletion is
+cancelled.
 
-GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), otherwise from the request in Resource_List: ngpus, select,
-or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the option gpu_resource count too. Any other
-resource named like an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do exclusive nodes
-(place=excl, place=exclhost, naccesspolicy=singlejob) if no GPUs are mentioned. A vnode such as n1[0] is part of its
-host. Array members are separate jobs, in the group of their array. The cluster is the server in a job's id; without
-a server it is unknown, and the machines of such a job keep their plain names. A line may begin with the name of its
-file, as written by grep.
+GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), or else from the request in Resource_List, which is ngpus,
+select, or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the gpu_resource option also count.
+Any other resource named like an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do exclusive
+nodes (place=excl, place=exclhost, naccesspolicy=singlejob) if no GPUs are mentioned. A vnode such as n1[0] is part of
+its host. Array members are separate jobs in their array's group. The cluster is the server in a job's id. Without a
+server, the cluster is unknown, and the job's machines keep their plain names. A line may begin with its file's name, as
+written by grep.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 
-# Parse the values of a record: durations, amounts, requests, and where a job ran.
+# Parse a record's values: durations, amounts, requests and places where a job ran.
 #
-# Each function takes the text of one value and raises ValueError with the reason if it cannot be read.
+# Each function takes one value as a string and raises ValueError with the reason if it cannot be read.
 
 Place = dict[str, Any]
 
@@ -73,11 +74,11 @@ _MOST_SLOTS = 1 << 20
 _PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
 
 GPU_NAMES = ("ngpus", "gpus", "gpu")
-"""Resources that count GPUs: of OpenPBS, of Torque, and a common site-defined name; the first name present is used."""
+"""Resources that count GPUs in OpenPBS, in Torque, and under a common site-defined name. The first present is used."""
 
 
 class Request(NamedTuple):
-    """The total request of a job."""
+    """A job's total request."""
 
     nodes: float | None
     cpus: float | None
@@ -89,7 +90,7 @@ class Request(NamedTuple):
 
 
 def attributes(text: str) -> dict[str, str]:
-    """Return the pairs of a message such as `user=ann account="my lab" start=1`; quotes are removed.
+    """Parse the pairs of a message such as `user=ann account="my lab" start=1`. Quotes are removed.
 
     A value ends before the next word with an equals sign, unless the value is in quotes.
     """
@@ -120,7 +121,7 @@ def epoch_s(text: str) -> float:
 
 
 def duration_s(text: str) -> float:
-    """Return a duration like `02:03:04`, `1:02:03:04` or `7384` [s]."""
+    """Parse a duration like `02:03:04`, `1:02:03:04` or `7384` [s]."""
     if _NUMBER.fullmatch(text):
         total = float(text)
     else:
@@ -128,7 +129,7 @@ def duration_s(text: str) -> float:
         if match is None:
             raise ValueError("is not a duration like 02:03:04")
         first, second, minutes, seconds = (int(part or 0) for part in match.groups())
-        # One part before the minutes is hours; two parts are days and hours.
+        # One part before the minutes is hours, and two parts are days and hours.
         days, hours = (first, second) if match[2] is not None else (0, first)
         total = float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
     if total > 1e10:
@@ -137,7 +138,7 @@ def duration_s(text: str) -> float:
 
 
 def amount_gib(text: str) -> float:
-    """Return an amount of memory like `16gb` or `12.5M` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
+    """Parse an amount of memory like `16gb` or `12.5M` [GiB]. A bare number is in bytes, and `w` means 8-byte words."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError("is not an amount of memory")
@@ -146,21 +147,21 @@ def amount_gib(text: str) -> float:
 
 
 def count(text: str) -> float:
-    """Return a number of GPUs, processors or nodes."""
+    """Parse a number of GPUs, processors or nodes."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a number")
     return float(text)
 
 
 def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
-    """Return the GPUs in a list of resources; None if no resource counts as GPUs.
+    """Count the GPUs in a list of resources, or return None if no resource counts as GPUs.
 
     Parameters
     ----------
     held : mapping
         Amounts by resource name.
     factors : mapping
-        GPUs per unit of each resource, by lowercase name, according to the option gpu_resource.
+        GPUs per unit of each resource, by lowercase name, from the gpu_resource option.
     """
     amounts = {name.lower(): amount for name, amount in held.items()}
     weights = gpu_weights(amounts, GPU_NAMES, factors)
@@ -177,14 +178,15 @@ def unknown_devices(texts: list[str], factors: Mapping[str, float]) -> set[str]:
 
 
 def requested(text: str, factors: Mapping[str, float], model: str | None) -> Request:
-    """Return the request in OpenPBS's `2:ncpus=8:ngpus=2+1:ncpus=4` or Torque's `2:ppn=8:gpus=2+node7:ppn=4`.
+    """Parse a request like OpenPBS's `2:ncpus=8:ngpus=2+1:ncpus=4` or Torque's `2:ppn=8:gpus=2+node7:ppn=4`.
 
     Parameters
     ----------
     factors : mapping
         As in `gpus_in`.
     model : str, optional
-        The chunk resource that names the GPU model; None for Torque, because a name there means one node.
+        The chunk resource that names the GPU model, or None for Torque, because a name in Torque's request means one
+        node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -212,17 +214,16 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
 def run_nodes(
     hosts: str | None, vnodes: str | None, devices: str | None, factors: Mapping[str, float]
 ) -> tuple[list[Place], float | None]:
-    """Return the nodes of a run, each once, in order, and the number of slots if known.
+    """Return a run's nodes, each once and in order, and the number of slots if known.
 
     Parameters
     ----------
     hosts : str, optional
         exec_host: `n1/0*8+n2/0*8` (OpenPBS), `n1/0+n1/1` or `n1/0-7` (Torque).
     vnodes : str, optional
-        exec_vnode of OpenPBS: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`; each part in parentheses is a
-        chunk.
+        OpenPBS's exec_vnode: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`. Each part in parentheses is a chunk.
     devices : str, optional
-        exec_gpus of Torque: `n1-gpu/0+n1-gpu/1`.
+        Torque's exec_gpus: `n1-gpu/0+n1-gpu/1`.
     factors : mapping
         As in `gpus_in`.
     """
@@ -244,7 +245,7 @@ def run_nodes(
 
 
 def _at(found: dict[str, Place], node: str) -> Place:
-    """Return the entry of a node; add an entry if the node is new."""
+    """Return a node's entry, and add an entry if the node is new."""
     if not node or len(found) >= MAX_NODES:
         raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
@@ -255,7 +256,7 @@ def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], factors:
     for number, chunk in enumerate(chunks):
         for part in chunk.strip("()").split("+"):
             name, *held = part.split(":")
-            # The chunks are in the order of the hosts; a vnode may be part of a host, such as n1[0].
+            # The chunks are in the order of the hosts. A vnode may be part of a host, such as n1[0].
             place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
             amounts = dict(item.partition("=")[::2] for item in held)
             here = gpus_in(amounts, factors)
@@ -301,7 +302,7 @@ _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?
 _QUARTER_S = 900
 """Clock offsets are multiples of this [s]."""
 _WRITTEN_WITHIN_S = 60
-"""Maximum delay with which the record of a start or an end is written [s]."""
+"""Maximum delay before the record of a start or an end is written [s]."""
 _MOST_OFFSET_S = 15 * 3600
 _WAITING = ("running", "pending")
 _NOTED = TimeColumns({"noted": "end_time"})
@@ -310,12 +311,12 @@ OF_A_JOB = frozenset("QSEDARTC")
 """Record types that show when a job waits, runs and ends."""
 
 _LIMITS = {-24: "failed", -25: "failed", -26: "out_of_memory", -27: "out_of_memory", -28: "timeout", -29: "timeout"}
-"""Exit statuses of jobs that OpenPBS killed at a limit: virtual memory, memory, processor time, wall time."""
+"""Exit statuses of jobs that OpenPBS killed at a limit of virtual memory, memory, CPU time or wall time."""
 
 
 class _Line(NamedTuple):
     wall_s: float
-    """Wall-clock time at which the line was written [s since 1970 of that clock]."""
+    """Wall-clock time at which the line was written [s since 1970 on that clock]."""
     kind: str
     job: str
     text: str
@@ -323,7 +324,7 @@ class _Line(NamedTuple):
 
 
 def exit_status(code: int) -> str:
-    """Return the common status of an Exit_status."""
+    """Return the common status for an Exit_status."""
     return "completed" if code == 0 else _LIMITS.get(code, "failed")
 
 
@@ -417,7 +418,7 @@ def _time_s(name: str, text: str) -> float:
 def _resources(
     held: Mapping[str, str], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
 ) -> tuple[Row, set[str], bool]:
-    """Return GPUs, processors and nodes: the allocated amounts if recorded, otherwise the requested amounts.
+    """Return the allocated GPUs, processors and nodes, or the requested amounts if no allocation is recorded.
 
     Also return the unknown devices, and whether the job has whole nodes with an unrecorded number of GPUs.
     """
@@ -441,7 +442,7 @@ def _resources(
     given = [place["gpu_count"] for place in places]
     of_nodes = request is not None and (request.gpus or not counted)
     if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
-        # Torque allocates nodes in the order of the request, each with the number of GPUs requested there.
+        # Torque allocates nodes in the order of the request, each with the number of GPUs requested for it.
         for place, gpus in zip(places, request.chunk_gpus, strict=True):
             place["gpu_count"] = gpus
         given = list(request.chunk_gpus)
@@ -481,15 +482,15 @@ _ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCI
 
 
 def _has_whole_nodes(held: Mapping[str, str]) -> bool:
-    """Return whether a job has exclusive nodes, by its placement (OpenPBS) or access policy (Torque)."""
+    """Return whether a job has exclusive nodes, according to its placement (OpenPBS) or access policy (Torque)."""
     asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
     return any(_ALONE.search(text) for text in asked)
 
 
 def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
-    """Return the state of the job by the record type; `clock` names the column that gets the wall-clock time."""
+    """Return the job's state by the record type. `clock` names the column that receives the wall-clock time."""
     if line.kind == "Q":
-        # Torque's record contains only the queue; the job was submitted when the record was written.
+        # Torque's record contains only the queue. The job was submitted when the record was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
     if line.kind in "ST":
         if "start_s" not in row:
@@ -524,8 +525,8 @@ class _Clock:
     """Converts the wall-clock times of records to instants.
 
     The record of a start or an end also contains its own instant, in seconds. The difference is the clock's UTC offset,
-    which is valid for the records around it, through every clock change. A file without such a record is read with the
-    configured zone.
+    which is valid for the surrounding records, through every clock change. A file without a start or end record is read
+    with the configured zone.
     """
 
     def __init__(self, opened: OpenedFile) -> None:
@@ -534,7 +535,7 @@ class _Clock:
         self._offset_s: float | None = None
 
     def filled(self, rows: list[Row]) -> list[Row]:
-        """Return rows with the times that are known only from the wall clock, and without the helper keys."""
+        """Add the times that are known only from the wall clock to the rows, and remove the helper keys."""
         offsets = [_offset_s(row) for row in rows]
         known = next((offset for offset in offsets if offset is not None), None)
         current = known if self._offset_s is None else self._offset_s
@@ -566,7 +567,7 @@ class _Clock:
 
 
 def _offset_s(row: Row) -> float | None:
-    """Return the UTC offset of a record's wall clock [s]; None if the record does not show the offset."""
+    """Return the UTC offset of a record's wall clock [s], or None if the record does not show the offset."""
     told = row.get("end_s") if row["status"] not in _WAITING else row.get("start_s")
     if told is None:
         return None
@@ -582,7 +583,7 @@ def _looks_right(head: bytes) -> bool:
     """Return whether most of the first lines are accounting records."""
     lines = [line for line in head.decode("utf-8", "replace").lstrip("\ufeff").splitlines()[:_TRIED] if line.strip()]
     if len(lines) > 1 and len(head.splitlines()) <= len(lines):
-        lines = lines[:-1]  # the last line may be cut
+        lines = lines[:-1]  # the last line may be truncated
     return bool(lines) and 2 * sum(LINE.fullmatch(line) is not None for line in lines) > len(lines)
 
 
@@ -592,7 +593,7 @@ class PbsFormat(RecordFormat):
     name = "pbs"
     title = "PBS accounting (OpenPBS, PBS Professional, Torque)"
     raw_files = (
-        RawFile("accounting", "records of jobs, one file per day: server_priv/accounting/YYYYMMDD", "", _looks_right),
+        RawFile("accounting", "job records, one file per day: server_priv/accounting/YYYYMMDD", "", _looks_right),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "timezone": Option(
@@ -601,7 +602,7 @@ class PbsFormat(RecordFormat):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("queue", "the tenant unit", ("queue", "account", "project", "group")),
         "gpu_resource": GPU_RESOURCE,
-        "model_resource": Option("accelerator_model", "name of the resource that gives a GPU's model"),
+        "model_resource": Option("accelerator_model", "name of the resource that gives the GPU model"),
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:

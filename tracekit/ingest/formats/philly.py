@@ -1,11 +1,11 @@
-"""Microsoft's Philly cluster (2017): job log, machine list, GPU, CPU and memory utilization.
+"""Microsoft's Philly cluster (2017): job log, machine list, and GPU, CPU and memory utilization.
 
 Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Times in the job log are naive US
-Pacific wall-clock times; telemetry times end in PST or PDT.
+Pacific wall-clock times. Telemetry times end in PST or PDT.
 
-Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs), so
-the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 mean two instants and
-are unknown here unless an option sets another rule. Attempts may lack a start or an end. Telemetry rows end with a
+Known faults: the machine list contradicts the log and the telemetry, because machines listed with 2 GPUs run 8-GPU
+jobs, so the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 are ambiguous
+and become unknown unless an option sets another rule. Attempts may have no start or no end. Telemetry rows end with a
 comma, and some have a different number of fields. Only the job has a status, so earlier attempts have none.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 
-# Read Philly's telemetry: GPU, CPU and memory samples, one per minute.
+# Read Philly's telemetry, which has one GPU, CPU and memory sample per minute.
 
 _KIB_PER_GIB = 1024 * 1024
 _LINES = 1 << 40
-"""More lines than any file has."""
+"""A number greater than any file's number of lines."""
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
 
 
@@ -53,7 +53,7 @@ def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
 
 
 def read_gpu_samples(files: list[SourceFile], sink: Sink) -> None:
-    """Read the GPU files, with one row per cell that contains a number."""
+    """Read the GPU files. Each cell that contains a number becomes one row."""
     proof = RepeatProof()
     for told in read_each([(None, file) for file in files], _read_gpu_file, sink):
         proof.follow(told)
@@ -71,8 +71,8 @@ def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFra
             "offline_gpu_cells",
             _count_not_available(text),
             None,
-            "GPU cells with NA: the GPU was offline. An empty cell means that the GPU does not exist. "
-            "Neither is a sample",
+            "GPU cells with NA, which means that the GPU was offline; neither these cells nor empty cells, which "
+            "mean that the GPU does not exist, are samples",
         )
 
     proof = RepeatProof()
@@ -101,7 +101,7 @@ def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
 
 
 def _count_not_available(text: bytes) -> int:
-    """Return the number of cells that are NA, with or without surrounding blanks."""
+    """Count the cells that are NA, with or without surrounding blanks."""
     array = np.frombuffer(text, dtype=np.uint8)
     at = np.flatnonzero(array == ord("N"))
     if not len(at):
@@ -116,12 +116,12 @@ def _count_not_available(text: bytes) -> int:
 
 
 def read_host_samples(found: FoundFiles, sink: Sink) -> None:
-    """Join the CPU and memory files on time and machine; samples in only one kind of file are kept.
+    """Join the CPU and memory files on time and machine. Samples in only one kind of file are kept.
 
-    If samples repeat, the last sample in the last file is kept. With times=naive all samples are kept, as in the
+    If samples repeat, the last sample in the last file is kept. With times=naive, all samples are kept, as in the
     published notebook, because the two hours around a clock change have the same wall-clock times. For each time, the
-    first CPU sample is then paired with the first memory sample, and the second with the second. The second pair gets a
-    time one microsecond later, because a row is one machine at one time.
+    first CPU sample is paired with the first memory sample, and the second with the second. The second pair's time is
+    one microsecond later, because a row is one machine at one time.
     """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
@@ -157,7 +157,7 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
 
 
 def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the samples of a file; line numbers continue after the numbers of earlier files, with gaps."""
+    """Yield the samples of a file. Line numbers continue after the numbers of earlier files, with gaps."""
     key, number = place
     times = RecordTimes(sink, file.path)
     for rows in read_table(sink, file, _telemetry_schema(key, sink)):
@@ -166,7 +166,7 @@ def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Ite
 
 
 def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
-    """Return the query for one file's samples, numbered from 1 per machine and time: all of them, or only the last."""
+    """Return the query for all or only the last of one file's samples, numbered from 1 per machine and time."""
     values = ["cpu_util"] if key == "cluster_cpu_util" else ["mem_total", "mem_free"]
     if path is None:
         nulls = ", ".join(f"NULL::DOUBLE AS {v}" for v in values)
@@ -182,7 +182,7 @@ def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
 
 _TELEMETRY = ("cluster_gpu_util", "cluster_cpu_util", "cluster_mem_util")
 _DAY = r"([-_.]\d[-_\d]*)?"
-"""Suffix in the name of one of several files: cluster_gpu_util-2017-10-03.csv."""
+"""Suffix in the name of one of several files, as in cluster_gpu_util-2017-10-03.csv."""
 
 
 class PhillyFormat(Format):
@@ -205,19 +205,19 @@ class PhillyFormat(Format):
         ),
         RawFile(
             "cluster_gpu_util",
-            "GPU utilization by minute",
+            "GPU utilization per minute",
             rf"cluster_gpu_util{_DAY}(\.csv)?",
             header_begins("time", "machineId", "gpu0_util"),
         ),
         RawFile(
             "cluster_cpu_util",
-            "CPU utilization by minute",
+            "CPU utilization per minute",
             rf"cluster_cpu_util{_DAY}(\.csv)?",
             header_begins("time", "machine_id", "cpu_util"),
         ),
         RawFile(
             "cluster_mem_util",
-            "host memory by minute",
+            "host memory per minute",
             rf"cluster_mem_util{_DAY}(\.csv)?",
             header_begins("time", "machine_id", "mem_total"),
         ),
@@ -226,7 +226,7 @@ class PhillyFormat(Format):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "times": Option(
             "utc",
-            "utc: honour zones; naive: use every wall-clock time unchanged, as the published notebook does",
+            "utc honours zones; naive uses every wall-clock time unchanged, as the published notebook does",
             ("utc", "naive"),
         ),
     }
@@ -236,7 +236,7 @@ class PhillyFormat(Format):
         return [file for key in _TELEMETRY for file in found.get(key)]
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read the files that are present; telemetry may be in several files, such as one per day."""
+        """Read the files that are present. Telemetry may be in several files, such as one per day."""
         sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1 and key not in _TELEMETRY:
@@ -253,8 +253,9 @@ class PhillyFormat(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are kept unchanged (times=naive), so they are an hour off across the clock change; "
-                "of GPU samples at the same time the last one is used; CPU and memory samples are all kept, 1 us apart"
+                "wall-clock times are kept unchanged (times=naive), so they are an hour off across the clock "
+                "change; if GPU samples have the same time, the last is used; CPU and memory samples are all kept, "
+                "1 us apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 

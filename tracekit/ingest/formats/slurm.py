@@ -1,32 +1,32 @@
 """Read Slurm's accounting database, as printed by `sacct --parsable2` (or `--parsable`, or `--json`).
 
 Manual: slurm.schedmd.com/sacct.html. Columns may be in any order, but must include JobID, Submit, Start, End and State,
-and must be named by a header line or the option fields. A delimiter other than | is detected from the header, and so
-are the quotes that pandas and Excel put around cells. Times are the wall clock of the machine that printed them,
-without a zone, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`); the times of --json are instants. In the
+and must be named by a header line or the fields option. A delimiter other than | is detected from the header, and so
+are the quotes that pandas and Excel put around cells. Times are wall-clock times, without a zone, of the machine that
+printed them, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`). The times of --json are instants. In the
 hour that a clock change doubles, Elapsed decides.
 
-Not in the Trace: who cancelled a job, when a run was suspended, and which GPUs of a node a job used. Steps
-are used only for measured use. The GPUs of a multi-node job on each of its nodes are known if it filled the nodes, had
-one GPU on each, or requested a number per node; otherwise they are unknown. `sacct` lists jobs that were in any state
-inside its time window, so the window cuts jobs on both sides, and jobs that never became eligible are missing. Without
+The Trace does not include who cancelled a job, when a run was suspended, or which GPUs of a node a job used. Steps are
+used only for measured use. A multi-node job's GPUs on each of its nodes are known if it filled the nodes, had one GPU
+on each, or requested a number per node. Otherwise, they are unknown. `sacct` lists jobs that were in any state inside
+its time window, so the window cuts jobs on both sides, and jobs that never became eligible are missing. Without
 `--duplicates`, only the last run of a requeued job is listed, and its submission is the time of the requeue. A resized
-job has one attempt per size. Machines are those named by jobs, each with the most GPUs in use there at once. Ids wrap
-around: a row submitted more than a day after every earlier row with its id ended is another job (`7#2`). Account,
-Partition and QOS have separate columns, also the one that is the tenant. Eligible of a job's first submission
-becomes its eligible_time, at which begin times, dependencies and holds end. Reason of the first run becomes its
-wait_reason; Slurm records limits and conditions there, and None if the job waited only for priority or resources.
-started_by comes from Flags: SchedBackfill, otherwise SchedMain or SchedSubmit, which are both 'main'. A row with a
-delimiter or a line break in a name, comment or command is repaired if the columns around it allow only one way;
-otherwise the row is rejected. GRES 7696487 is gpu, because Slurm computes a resource's number from the letters of its
-name. AllocGRES is for the whole job, ReqGRES per node. A type that names a MIG profile (gpu:1g.10gb) is part of a GPU,
-1/7. A GRES of any other kind may be an accelerator, unless it is a known disk, network, licence or display. The GPUs of
-its jobs are then unknown, it is counted by name, and the option gpu_resource sets how many GPUs it counts. If
-AccountingStorageTRES lacks gres/gpu, no record lists GPUs; they are unknown unless gpus_from gives a source. TotalCPU
-becomes a step's cpu_s, or the run's own if the dump has no steps for it. The waiting tasks of an array are one row in
-sacct; each becomes a job (CLUSTER/ARRAY_TASK) with the request of one task. A job that another cluster of the
-federation started (REVOKED) has no outcome and is skipped. Measured memory is that of a step's largest task (MaxRSS);
-GPU use is summed over its tasks if NTasks gives their number.
+job has one attempt per size. The machines are those that jobs name, each with the most of its GPUs in use at once. Ids
+wrap around, so a row submitted more than a day after every earlier row with its id ended is another job (`7#2`).
+Account, Partition and QOS have separate columns, including the one used as the tenant. Eligible of a job's first
+submission becomes its eligible_time, at which begin times, dependencies and holds end. Reason of the first run becomes
+its wait_reason. Slurm records limits and conditions in Reason, and None if the job waited only for priority or
+resources. started_by comes from Flags: SchedBackfill, or else SchedMain or SchedSubmit, which both become 'main'. A row
+with a delimiter or a line break in a name, comment or command is repaired if the columns around it allow only one way.
+Otherwise, the row is rejected. GRES 7696487 is gpu, because Slurm computes a resource's number from the letters of its
+name. AllocGRES is for the whole job, and ReqGRES is per node. A type that names a MIG profile is part of a GPU, such as
+1/7 for gpu:1g.10gb. A GRES of any other kind may be an accelerator, unless it is a known disk, network, licence or
+display. If so, its jobs' GPUs are unknown, it is counted by name, and the gpu_resource option sets how many
+GPUs it counts as. If gres/gpu is missing from AccountingStorageTRES, no record lists GPUs, and they are unknown unless
+gpus_from gives a source. TotalCPU becomes a step's cpu_s, or the run's if the dump has no steps for the run. An array's
+waiting tasks are one row in sacct. Each becomes a job (CLUSTER/ARRAY_TASK) with the request of one task. A job that
+another cluster of the federation started (REVOKED) has no outcome and is skipped. Measured memory is the memory of a
+step's largest task (MaxRSS). GPU use is summed over a step's tasks if NTasks gives their number.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _require_shards(text: str) -> None:
 
 
 class SlurmFormat(Format):
-    """Exports of one or several clusters' accounting."""
+    """Accounting exports of one or several clusters."""
 
     name = "slurm"
     title = "Slurm accounting (sacct)"
@@ -88,20 +88,18 @@ class SlurmFormat(Format):
         ),
         "gpus_from": Option(
             "listed",
-            "GPUs of runs in GPU partitions whose AllocTRES lists none: listed leaves them unknown, partition uses "
-            "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 sets the sizes",
+            "GPUs of runs in GPU partitions whose AllocTRES lists none: listed leaves them unknown; partition uses "
+            "the command's request, or whole nodes of the partition's typical size; gpu:4,dgx:8 sets the sizes",
             check=check_gpus_from,
         ),
-        "shards_per_gpu": Option(
-            "", "shards into which gres/shard divides a GPU; empty if unknown", check=_require_shards
-        ),
+        "shards_per_gpu": Option("", "number of shards per GPU in gres/shard; empty if unknown", check=_require_shards),
         "gpu_resource": GPU_RESOURCE,
     }
 
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine the runs of both exports, as if they had been read together."""
+        """Combine the runs of both exports as if the exports had been read together."""
         merge_runs(con, options["queue_from"])
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:

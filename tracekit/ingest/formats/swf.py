@@ -1,14 +1,14 @@
 """Read the Standard Workload Format, version 2.2, of the Parallel Workloads Archive.
 
-Origin: the archive at www.cs.huji.ac.il/labs/parallel/workload; each log names its own source and terms. Study: Chapin
+Origin: the archive at www.cs.huji.ac.il/labs/parallel/workload. Each log names its own source and terms. Study: Chapin
 et al., Benchmarks and Standards for the Evaluation of Parallel Job Schedulers, JSSPP'99. Times are seconds since
-UnixStartTime, and hours of the day are read in TimeZoneString; a log may lack either.
+UnixStartTime, and the time zone for hours of the day is TimeZoneString. Either may be missing from a log.
 
 Known faults of logs in this format: -1 means unknown in every field. The codes for failed (0) and cancelled (5) are
-used loosely. Both processor counts can be missing. Header keys repeat or are missing. A job that was swapped out has
-one line for the whole job and then one for each part, whose wait counts from the end of the previous part. The format
-has no GPUs; the option processors_are_gpus treats processors as GPUs. A Trace has no columns for CPU time, used memory,
-programs or dependences on earlier jobs.
+used loosely. Both processor counts can be missing. Header keys may repeat or be missing. A job that was swapped out has
+one line for the whole job, followed by one line for each part, whose wait counts from the end of the previous part. The
+format has no GPUs, but the processors_are_gpus option treats processors as GPUs. A Trace has no columns for CPU time,
+used memory, programs or dependencies on earlier jobs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 MAX_LINE = 65_536
-"""Longest line that is read [bytes]; longer lines are rejected."""
+"""Maximum length of a line [bytes]. Longer lines are rejected."""
 
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
 _PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
 _CANCELLED = 5
 _LATEST_START = 4_000_000_000
-"""Latest start of a log [s since 1970]; a later start would put its last times out of range."""
+"""Latest start of a log [s since 1970]. If the log started later, its last times would be out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
 _SUBMITTED = TimeColumns({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
@@ -100,13 +100,13 @@ class _SwfHeader:
         return self.keys.get(key, [None])[0]
 
     def number(self, key: str) -> int | None:
-        """Return the number at the beginning of a key's value; archives add remarks after it."""
+        """Return the number at the beginning of a key's value, because archives add remarks after the number."""
         match = re.match(r"\d{1,15}\b", self.text(key) or "")
         return int(match[0]) if match else None
 
     @property
     def start_s(self) -> int | None:
-        """Start of the log [s since 1970]; a start of 0 means unknown."""
+        """Start of the log [s since 1970]. A start of 0 means unknown."""
         start = self.number("UnixStartTime")
         return start if start and start <= _LATEST_START else None
 
@@ -126,9 +126,9 @@ class _SwfHeader:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
                 sink.note(
-                    f"the header gives {key}: {self.text(key)}; a total without a machine list does not fill a table"
+                    f"the header gives {key}: {self.text(key)}; without a machine list, a total cannot fill a table"
                 )
-        sink.note("a Trace has no columns for CPU time, used memory, programs and dependences; they are ignored")
+        sink.note("a Trace has no columns for CPU time, used memory, programs and dependencies; they are ignored")
         if self.start_s and not self.zone:
             sink.note("the header names no known time zone (TimeZoneString), so hours of the day have no meaning")
 
@@ -197,7 +197,7 @@ def _typed_lines(opened: OpenedFile, header: _SwfHeader, sink: Sink) -> Iterator
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
-    """Return lines as text, NULL if they are not UTF-8; comments often have other encodings."""
+    """Return lines as strings, or NULL if they are not UTF-8, because comments often have other encodings."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -214,7 +214,7 @@ def _text(line: bytes) -> str | None:
 def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema, sink: Sink) -> Iterator[pl.DataFrame]:
     width = len(spec.names)
     size = records["raw"].bin.size()
-    # A line that is too long is not split into fields, because there could be too many.
+    # A line that is too long is not split into fields, because it could have too many.
     text = pl.when(size <= MAX_LINE).then(pl.col("text"))
     fields = records.select(fields=text.str.replace_all(r"\s+", " ").str.split(" "))["fields"]
     whole = (fields.list.len() == width).fill_null(value=False)
@@ -297,7 +297,7 @@ def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
 
 
 def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
-    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the previous part."""
+    """Return the parts as attempts, with times in seconds. Each starts `wait` after the end of the previous part."""
     first = pl.col("attempt") == 0
     head = heads.select("bundle", head_submit="submit", head_wait="wait")
     steps = (
@@ -314,7 +314,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns that follow from the parts of each job."""
+    """Add the columns that are derived from each job's parts."""
     summed = attempts.group_by("bundle").agg(
         parts=pl.len().cast(pl.Int64),
         first_start=pl.col("start").first(),
@@ -326,7 +326,7 @@ def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _never_started() -> pl.Expr:
-    """Return whether a job was cancelled in the queue: it has no run time and no processor."""
+    """Return whether a job was cancelled in the queue, that is, has no run time and no processors."""
     idle = pl.col("run").is_null() | ((pl.col("run") == 0) & ~(pl.col("processors") > 0).fill_null(value=False))
     return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
 
@@ -335,7 +335,7 @@ def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
     base = header.start_s or 0
     split, waiting = pl.col("parts").is_not_null(), _never_started()
     start = pl.col("submit") + pl.col("wait")
-    # A job cancelled in the queue left the queue after its wait.
+    # A job that was cancelled in the queue left it after its wait.
     alone_end = start + pl.when(waiting).then(pl.col("run").fill_null(0)).otherwise("run")
     goes_on = pl.col("part") & (pl.col("last_status") == 2)
     timed = heads.with_columns(
@@ -392,17 +392,17 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
     dated = attempts.join(
         heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
     )
-    meaning = "parts of a job with their own submission time; it is ignored"
+    meaning = "parts of a job with their own submission time, which is ignored"
     sink.check_rows("part_with_submission", dated["submit"].is_not_null(), meaning, dated["job"].cast(pl.String))
 
 
 _MEANINGS = {
     "unknown_status_word": "records with a status number that the format does not define; their status is 'unknown'",
-    "cancelled_before_start": "jobs cancelled in the queue, with no run time and no processor; they have no attempt",
+    "cancelled_before_start": "jobs cancelled in the queue, with no run time and no processors; they have no attempt",
     "parts_without_job": "jobs with lines only for their parts, not for the whole job",
     "parts_run_disagrees": "jobs whose run time differs from the sum of their parts; the parts are used",
-    "processors_over_header": "jobs with more processors than the header gives the machine (MaxProcs)",
-    "no_processors": "jobs with unknown processors, both allocated and requested",
+    "processors_over_header": "jobs with more processors than the machine has according to the header (MaxProcs)",
+    "no_processors": "jobs whose allocated and requested processors are both unknown",
 }
 
 FORMAT = SwfFormat()

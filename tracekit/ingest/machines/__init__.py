@@ -1,1 +1,1 @@
-"""Readers of machine lists and node events next to a scheduler's log: one module per kind of file."""
+"""Read machine lists and node events next to a scheduler's log, with one module per kind of file."""

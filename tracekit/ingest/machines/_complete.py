@@ -32,14 +32,14 @@ FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROU
 _NODE_CHECKS = (
     SqlCheck(
         "machines_not_listed",
-        "machines with jobs that the list of machines lacks; their GPU count is the largest number allocated there "
-        "at one time",
+        "machines with jobs that are missing from the machine list; their GPU count is the largest number "
+        "allocated at one time",
         "SELECT node_id FROM known ANTI JOIN listed USING (node_id)",
         "known",
     ),
     SqlCheck(
         "jobs_above_listed",
-        "machines with more GPUs allocated at one time than the list of machines shows; the list is used (if a run is "
+        "machines with more GPUs allocated at one time than the machine list shows; the list is used (if a run is "
         "requeued after its end, Slurm records the requeue as its end, so the run overlaps later runs)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
@@ -47,7 +47,7 @@ _NODE_CHECKS = (
     ),
 )
 
-# If the list lacks the number of GPUs, the number comes from the log, or is the most GPUs that jobs used at once.
+# If the list gives no number of GPUs, the number comes from the log or is the most GPUs that jobs used at once.
 _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
        CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
             WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
@@ -62,9 +62,9 @@ ORDER BY k.row NULLS LAST, node_id"""
 
 
 def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[tuple[Any, ...]]:
-    """Create views of the tables of the log, and the tables most_held and known; return the known machines.
+    """Create views of the log's tables and the most_held and known tables, and return the known machines.
 
-    A machine is known if the nodes of the log contain it or a job ran on it.
+    A machine is known if the log's nodes contain it or a job ran on it.
     """
     sink.attach(con, "jobs", "placements", "nodes")
     con.execute(f"CREATE TABLE most_held AS {shown_gpus('placements')}")
@@ -84,9 +84,9 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     con : DuckDB connection
         See `attach_known`.
     listed : DataFrame
-        One row per node_id, with the columns of MACHINE and `source`; empty without a list.
+        One row per node_id, with the columns of MACHINE and `source`. Empty if there is no list.
     from_jobs : bool
-        Whether the log lists no machines; a machine named by jobs then has the most GPUs used there at once.
+        Whether the log lists no machines. A machine named by jobs then has the most of its GPUs used at once.
     """
     con.register("listed", listed)
     if listed.height:
@@ -144,14 +144,14 @@ def fill_whole_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink:
 
 
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
-    """Write the events of machine files and of the log, each once.
+    """Write the events in machine files and in the log, each once.
 
-    Dumps overlap: the last row of an event that has an end is used, otherwise the last row of the event.
+    Because dumps overlap, the last row of an event that has an end is used, or the event's last row if none has an end.
 
     Parameters
     ----------
     happened : DataFrame
-        The columns of node_events, `kind`, and `rank`, the number of the file among all files.
+        The columns of node_events, `kind`, and `rank`, which is the file's number among all files.
     """
     path = sink.path("node_events")
     if sink.has("node_events"):
@@ -175,7 +175,7 @@ def write_events(happened: pl.DataFrame, sink: Sink) -> None:
 def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     """Remove states from machine lists if a later list of the same kind no longer shows them.
 
-    Such a state has ended, but the time of its end is unknown.
+    A removed state has ended, but the time of its end is unknown.
     """
     newest = listed.group_by("kind", "node_id").agg(pl.col("rank").max().alias("newest"))
     shown = happened.join(newest, on=["kind", "node_id"], how="left", maintain_order="left").with_columns(
@@ -195,14 +195,14 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
     return shown.filter(~over).drop("newest", "last")
 
 
-# Find the GPUs of each placement, from samples of running jobs.
+# Find each placement's GPUs from samples of running jobs.
 #
-# `sacct` gives only the total GPUs of a run and its nodes, so an even split is a guess. A sample shows the GPUs of the
-# run on each node, so it fills in or corrects the GPUs of a placement.
+# `sacct` gives only a run's total GPUs and its nodes, so an even split is a guess. A sample shows the run's GPUs on
+# each node, so it fills in or corrects a placement's GPUs.
 
 _SHORT = r"""CASE WHEN regexp_matches(split_part(regexp_extract({0}, '[^/]*$'), '.', 1), '[A-Za-z]')
      THEN split_part(regexp_extract({0}, '[^/]*$'), '.', 1) ELSE regexp_extract({0}, '[^/]*$') END"""
-"""The name of a machine without its cluster and its domain."""
+"""A machine's name without its cluster and domain."""
 
 _STEPS = (
     f"""CREATE TABLE sample AS
@@ -231,7 +231,7 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of allocated GPUs whose job, by the log, did not run on that machine at that time; ignored",
+        "samples of allocated GPUs whose job, according to the log, did not run on that machine at that time; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
@@ -266,7 +266,7 @@ _CHECKS = (
 
 
 def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) -> None:
-    """Set the GPUs of placements to the GPUs in samples.
+    """Set each placement's GPUs to the GPUs in samples.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
         Samples with the columns of HELD.
     """
     if not sink.has("placements", "attempts"):
-        sink.note("samples of allocated GPUs are ignored, because the log does not record on which machines jobs ran")
+        sink.note("samples of allocated GPUs are ignored, because the log does not record which machines jobs ran on")
         return
     con.execute(f"CREATE VIEW held AS SELECT * FROM read_parquet({sql_text(held)})")
     con.execute(f"CREATE VIEW placed AS SELECT *, file_row_number AS row FROM {sink.rows('placements')}")
@@ -302,7 +302,7 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
 
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
-"""Kinds in reading order: for each column of a machine, a later kind takes precedence."""
+"""Kinds in reading order. For each column of a machine, a later kind takes precedence."""
 
 _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 """The value of nodes.source for a machine list, if it differs from the name of its kind."""
@@ -310,7 +310,7 @@ _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 _AMBIGUOUS = "names in machine files that match several machines of the log; ignored"
 
 _FILE = {"kind": pl.String(), "rank": pl.Int64()}
-"""The kind of the file of a row, and the number of the file among all files."""
+"""The kind of a row's file, and the file's number among all files."""
 
 
 def complete_machines(
@@ -323,7 +323,7 @@ def complete_machines(
     Parameters
     ----------
     from_jobs : bool
-        Whether the log has only the machines named by jobs, each with the most GPUs used there at once.
+        Whether the log has only the machines named by jobs, each with the most of its GPUs used at once.
 
     Raises
     ------
@@ -335,7 +335,7 @@ def complete_machines(
     listed, happened = (pl.concat(frames) for frames in found.values())
     dated = frame.base == "absolute"
     if not dated:
-        sink.note(f"the times of the log are {frame.base}, so we ignore the times in machine files")
+        sink.note(f"the log's times are {frame.base}, so we ignore the times in machine files")
         happened = happened.clear()
     with sink.connect() as con:
         if held is not None and dated:

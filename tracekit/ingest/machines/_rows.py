@@ -41,7 +41,7 @@ MACHINE = {
     "partitions": pl.List(pl.String()),
     "features": pl.List(pl.String()),
 }
-"""Columns of a listed machine; `host` is its name as the source spells it. Unknown values are NULL."""
+"""Columns of a listed machine. `host` is its name as spelled in the source. Unknown values are NULL."""
 
 EVENT = {
     "host": pl.String(),
@@ -53,9 +53,9 @@ EVENT = {
     "source_cause": pl.String(),
     "source": pl.String(),
 }
-"""Columns of an event, with times in UTC and the words of the table node_events.
+"""Columns of an event, with times in UTC and the words of the node_events table.
 
-A machine list shows states at one moment, so its events have no end, and `source` is in LISTS.
+A machine list shows states at one point in time, so its events have no end, and `source` is in LISTS.
 """
 
 HELD = {
@@ -69,20 +69,20 @@ HELD = {
 }
 """Columns for the GPUs that a job uses on a machine at one time.
 
-`job` is the scheduler's job number, `array_job` the name of an array task (JOB_TASK), and `task` the component of a
-heterogeneous job.
+`job` is the scheduler's job number, `array_job` is the name of an array task (JOB_TASK), and `task` is the component of
+a heterogeneous job.
 """
 
 
 class Cells:
-    """Reads cells of one file: its times, which may be wall-clock times, epoch seconds or times with an offset.
+    """Reads one file's time cells, which may be wall-clock times, epoch seconds or times with an offset.
 
     Attributes
     ----------
     sink : Sink
-        Receives the data of the file.
+        Receives the file's data.
     lost : LostValues
-        The cells of the current record that cannot be read.
+        The current record's unreadable cells.
     """
 
     def __init__(self, frame: TimeFrame, sink: Sink) -> None:
@@ -90,7 +90,7 @@ class Cells:
         self.lost = LostValues()
 
     def time(self, text: str | None) -> tuple[datetime | None, datetime | None]:
-        """Return a wall-clock time, or an instant in UTC; both are None if the text contains no time.
+        """Return a wall-clock time or an instant in UTC. Both are None if `text` contains no time.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Cells:
         return None, aware.astimezone(UTC).replace(tzinfo=None)
 
     def optional(self, text: str | None, column: str) -> tuple[datetime | None, datetime | None]:
-        """Return a time like `time`; if the text is not a time, return (None, None) and add it to `lost`."""
+        """Return a time like `time`. If `text` is not a time, return (None, None) and add it to `lost`."""
         try:
             return self.time(text)
         except ValueError as error:
@@ -129,14 +129,14 @@ class Cells:
             "ambiguous_machine_times",
             found.doubtful,
             "times in machine files inside the hour that a clock change doubles or skips; a start is read as the "
-            "first instant that it can mean, an end as the last",
+            "first possible instant, and an end as the last",
             frame["host"],
         )
         return frame.select(pl.coalesce(name, decided(found, "second" if late else "first").alias("clock"))).to_series()
 
 
 def said(text: str | None) -> str | None:
-    """Return the text of a cell; None if the cell contains no value."""
+    """Return a cell's text, or None if the cell contains no value."""
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
@@ -144,7 +144,7 @@ class RecordReader(Companion):
     """Reads one kind of machine file, record by record."""
 
     kinds: ClassVar[tuple[str, ...]] = ("machine", "event")
-    """The kinds of rows that the file gives."""
+    """The kinds of rows that the file provides."""
     repeats: ClassVar[bool] = False
     """Whether a machine may have several records, one per partition; we use the last, with the partitions of all."""
 
@@ -156,8 +156,8 @@ class RecordReader(Companion):
     def rows(self, value: Any, cells: Cells) -> Iterator[tuple[str, Row]]:
         """Yield the rows of a record, each with its kind.
 
-        A machine has the columns of MACHINE, an event those that `_events_frame` reads, and a row of kind 'held' the
-        columns of HELD and `time_clock`. Missing values are NULL.
+        A machine has the columns of MACHINE, an event has the columns that `_events_frame` reads, and a row of kind
+        'held' has the columns of HELD and `time_clock`. Missing values are NULL.
 
         Raises
         ------
@@ -173,10 +173,10 @@ class RecordReader(Companion):
         found[key] = kind, row
 
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield frames, each with its kind: 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
+        """Yield frames with their kind 'machine', 'event' or 'held', and with the columns of MACHINE, EVENT or HELD.
 
-        Wall-clock times are in the zone of `frame`. An event is only counted if it has no start or if its state does
-        not take the node out of service.
+        Wall-clock times are in the zone of `frame`. An event without a start, or whose state does not take the node out
+        of service, is counted but not yielded.
 
         Raises
         ------
@@ -233,7 +233,7 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
 
 
 def _events_frame(rows: list[Row], cells: Cells) -> pl.DataFrame:
-    """Return rows with host, cluster, state, reason and source as events.
+    """Convert rows with host, cluster, state, reason and source to events.
 
     Each row may have a start and an end as returned by `Cells.time`.
     """
@@ -260,7 +260,7 @@ def _events_frame(rows: list[Row], cells: Cells) -> pl.DataFrame:
 
 
 def part(value: Any, *names: str) -> Any:
-    """Return the value under nested names in objects; None if one of the names is missing."""
+    """Return the value under nested names in objects, or None if any name is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

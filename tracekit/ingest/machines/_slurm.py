@@ -1,7 +1,7 @@
-"""Parse the state words and the generic resources (GPUs) of a node, as Slurm's programs print them.
+"""Parse a node's state words and generic resources (GPUs), as Slurm's programs print them.
 
 Words and signs: see NODE STATE CODES in slurm.schedmd.com/sinfo.html. A failing node (FAIL, FAILING) "is unavailable
-for use per system administrator request", so it is drained, which is worse than degraded.
+for use per system administrator request", so it counts as drained, which is worse than degraded.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SIGNS = re.compile(r"[*~#!%$@^+-]+$")
 
 
 def fitness(words: str | list[str]) -> str | None:
-    """Return the node_events state for a node with these Slurm states; None if the node is in service.
+    """Return the node_events state for a node with these Slurm states, or None if the node is in service.
 
-    For compound states such as DOWN+DRAIN, the worst state is used. The sign * alone means that the node is not
-    responding right now; it does not take the node out of service.
+    For compound states such as DOWN+DRAIN, the worst state is used. The * sign alone means that the node is not
+    responding right now. It does not take the node out of service.
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ def fitness(words: str | list[str]) -> str | None:
 
 
 def is_no_machine(words: str | list[str]) -> bool:
-    """Return whether a name does not belong to a machine yet, as in the state FUTURE."""
+    """Return whether no machine exists yet for a name, as in the FUTURE state."""
     return not _plain(words).isdisjoint(_NO_MACHINE)
 
 
 def is_node_state(words: str) -> bool:
-    """Return whether a cell contains a node state; jobs have other states."""
+    """Return whether a cell contains a node state, as opposed to a job state."""
     known = {*_FIT, *_NO_MACHINE, *(word for group in _STATES.values() for word in group)}
     return not _plain(words).isdisjoint(known)
 
@@ -70,21 +70,21 @@ def _plain(words: str | list[str]) -> set[str]:
 def gpus_of(
     host: str, cells: Cells, listed: str | None, configured: str | None = None
 ) -> tuple[int | None, str | None]:
-    """Return the number of GPUs of a node and their model; None if unknown, or if the node has several models.
+    """Return a node's number of GPUs and their model. Each is None if unknown, as is the model if there are several.
 
-    For MIG slices, the number is the fewest cards that can contain the slices. If a device is unknown, the number is
-    unknown, and the device is counted under its name. If a list is unreadable or has more GPUs than any machine, the
-    number is also unknown.
+    For MIG slices, the number is the smallest number of cards that can contain the slices. If a device is unknown, the
+    number is unknown, and the device is counted under its name. The number is also unknown if a list is unreadable or
+    has more GPUs than any real machine.
 
     Parameters
     ----------
     host : str
         The node, or a list of nodes.
     cells : Cells
-        Its sink has the option gpu_resource, if the format has it, and counts unknown devices; it also collects lists
-        that cannot be read.
+        Its sink has the gpu_resource option, if the format has this option, and counts unknown devices. `cells` also
+        collects unreadable lists.
     listed : str, optional
-        Slurm's GRES of the node, such as `gpu:a100:4(S:0-1)`; `(null)` means none.
+        The node's GRES, such as `gpu:a100:4(S:0-1)`. `(null)` means none.
     configured : str, optional
         The node's TRES, such as `cpu=32,gres/gpu=4`, used if `listed` has no GPUs, or GPUs without a type.
     """
@@ -133,7 +133,7 @@ def listed(
     partitions: list[str] | None = None,
     features: list[str] | None = None,
 ) -> Iterator[tuple[str, Row]]:
-    """Yield each machine of some node lists, and the event that takes it out of service; `gpus` comes from `gpus_of`.
+    """Yield each machine in node lists, and the event that takes it out of service. `gpus` comes from `gpus_of`.
 
     `partitions` and `features` are None if the record does not contain them.
 

@@ -1,9 +1,9 @@
-"""Read the machines of a Kubernetes cluster, as printed by `kubectl get nodes -o json`.
+"""Read a Kubernetes cluster's machines, as printed by `kubectl get nodes -o json`.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of known plugins; for
-MIG slices, the number is the fewest cards that can contain them. If labels of NVIDIA's GPU feature discovery give the
-number of cards, that number is used, because a shared card appears as several devices. With a device of another plugin,
-the number is unknown.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of known plugins. For
+MIG slices, the number is the smallest number of cards that can contain them. If labels of NVIDIA's GPU feature
+discovery give the number of cards, that number is used, because a shared card appears as several devices. If a device
+belongs to another plugin, the number is unknown.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _machine(node: dict[str, Any], cells: Cells) -> dict[str, Any]:
 
 
 def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Cells) -> int | None:
-    """Return the number of cards of a node; None if the node has an unknown device and no label gives the number."""
+    """Return a node's number of cards, or None if it has an unknown device and no label gives the number."""
     factors = device_factors(cells.sink.options.get("gpu_resource", ""))
     product = str(labels.get("nvidia.com/gpu.product") or "")
     parts: list[tuple[float, Part]] = []
@@ -127,7 +127,7 @@ def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], cells: Ce
         return None
     if counted is None:
         return math.ceil(whole - 1e-6) + cards(parts)
-    # The label counts cards, but shared cards appear as several devices. Only some versions count divided cards.
+    # The label counts cards, whereas shared cards appear as several devices. Only some versions count divided cards.
     return math.ceil(max(counted, min(counted, whole) + cards(parts)) - 1e-6)
 
 
@@ -136,7 +136,7 @@ def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _amount(held: dict[str, Any], name: str, cells: Cells) -> float | None:
-    """Return a quantity such as 8, '263Ki' or '95500m'; None if missing or unreadable."""
+    """Parse a quantity such as 8, '263Ki' or '95500m', or return None if it is missing or unreadable."""
     value = held.get(name)
     if value is None:
         return None
@@ -148,7 +148,7 @@ def _amount(held: dict[str, Any], name: str, cells: Cells) -> float | None:
 
 
 def _events(node: dict[str, Any], host: str, cells: Cells) -> Iterator[dict[str, Any]]:
-    """Return the events that currently keep a node out of service."""
+    """Yield the events that currently keep a node out of service."""
     for condition in _listed(node, "status", "conditions"):
         if part(condition, "type") == "Ready" and part(condition, "status") in {"False", "Unknown"}:
             said = [str(word) for name in ("reason", "message") if (word := part(condition, name))]

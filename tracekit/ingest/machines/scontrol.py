@@ -1,10 +1,10 @@
-"""Read the nodes and running jobs of a Slurm cluster, as printed by scontrol in paragraphs or one per line (-o).
+"""Read a Slurm cluster's nodes and running jobs, as printed by scontrol in paragraphs or one per line (-o).
 
-`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with its author and time.
+`scontrol show nodes` lists machines and their states. Memory is in MiB. A reason ends with its author and time.
 
 `scontrol --details show job`, polled while jobs run, is the only Slurm output that shows how a multi-node job is placed
-on its nodes and which GPUs it has there. One file may contain several polls, each after a comment with its time;
-without a comment, the time of a record is its start plus its run time.
+on its nodes and which of their GPUs it has. One file may contain several polls, each after a comment with its time.
+Without a comment, a record's time is its start plus its run time.
 
 Manual: slurm.schedmd.com/scontrol.html.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 _LONGEST = 4 * 1024 * 1024
-"""Longest record that is read [bytes]."""
+"""Maximum length of a record [bytes]."""
 
 _STAMP = re.compile(rb"#\s*(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|\d{9,11})\s*$")
 
@@ -41,11 +41,11 @@ class Printed(NamedTuple):
 
     text: str
     stamp: str | None
-    """The time in the last comment line before the record, as written."""
+    """The time in the last comment line before the record, unparsed."""
 
 
 def scontrol_records(stream: ByteReader, key: bytes) -> Iterator[list[Record]]:
-    """Yield the records of a file in blocks; a record begins with `key`, such as b'JobId=', on a new line.
+    """Yield the records of a file in blocks. A record begins with `key`, such as b'JobId=', on a new line.
 
     All later lines of a record are indented. A comment with a time ('# 2024-03-04T08:00:00') precedes the records that
     were printed at that time.
@@ -89,7 +89,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def field_of(text: str, name: str) -> str | None:
-    """Return the first value of a field, without blanks; None if the record lacks the field."""
+    """Return a field's first value, without blanks, or None if the field is missing from the record."""
     match = _pattern(name).search(text)
     return None if match is None else match[1]
 
@@ -104,7 +104,7 @@ class ScontrolNodes(RecordReader):
     title = "machines and their states, printed by scontrol show nodes"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the file begins with node records; lines of slurm.conf are similar but have no CPU counts."""
+        """Return whether the file begins with node records. Lines of slurm.conf are similar but have no CPU counts."""
         text = head.removeprefix(b"\xef\xbb\xbf")
         first = text.split(b"\nNodeName=", 1)[0]
         return text.startswith(b"NodeName=") and re.search(rb"\s(CPUTot|CPUAlloc)=\d", first) is not None
@@ -114,7 +114,7 @@ class ScontrolNodes(RecordReader):
         return scontrol_records(opened.stream, b"NodeName=")
 
     def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the machines of a record, and the events that keep them out of service."""
+        """Yield a record's machines, and the events that keep them out of service."""
         text = value.text
         names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES", "Partitions", "ActiveFeatures")
         fields = {name: field_of(text, name) for name in names}
@@ -146,7 +146,7 @@ _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
     r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([^()]*)|CNT:(\d{1,6}))\))?(?=,|$)"
 )
-# A job name may contain anything; the fields after it, up to the command, are written by Slurm.
+# A job name may contain anything. Slurm writes the fields after it, up to the command.
 _OWN = re.compile(r"\sUserId=\S+\(\d+\)\s+GroupId=")
 _MOST_INDEX = 4_096
 
@@ -169,13 +169,13 @@ class ScontrolJobs(RecordReader):
         return scontrol_records(opened.stream, b"JobId=")
 
     def rows(self, value: Printed, cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the GPUs of a job on each node when the record was printed; a job without GPUs gives no rows."""
+        """Yield a job's GPUs on each node when the record was printed. A job without GPUs gives no rows."""
         for row in _held(value.text, value.stamp, cells):
             yield "held", row
 
 
 def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
-    """Return the GPUs of a job on each of its nodes.
+    """Return a job's GPUs on each of its nodes.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
 
 
 def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
-    """Return the time at which the record was printed, limited to the time from the start to the end of the job."""
+    """Return the time at which the record was printed, limited to the time from the job's start to its end."""
     now: tuple[Any, ...]
     if stamp is not None:
         now = cells.time(stamp)
@@ -234,10 +234,10 @@ def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
 
 
 def _gpus(listed: str, cells: Cells) -> tuple[float, list[int] | None] | None:
-    """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)`, and their indices; None if unknown.
+    """Parse a list like `gpu:a100:2(IDX:0-1)` to the number of GPUs and their indices, or return None if unknown.
 
-    MIG slices count as parts of GPUs; their indices are not GPU indices. A list with an unknown part is ignored, as is
-    a list that counts its GPUs by unreadable indices.
+    MIG slices count as parts of GPUs, and their indices are not GPU indices. A list is ignored if it has an unknown
+    part or counts its GPUs by unreadable indices.
     """
     total, indices = 0.0, []
     known = True

@@ -1,12 +1,12 @@
-"""Read machines and their outages printed by Slurm's programs, as tables or as JSON.
+"""Read machines and their outages, printed by Slurm's programs as tables or JSON.
 
-`sinfo`, with or without -N: the header names the columns, and a row describes all nodes of its node list. A number with
-a plus is the minimum of a group and is ignored. Manual: slurm.schedmd.com/sinfo.html.
+`sinfo`, with or without -N: the header names the columns, and a row describes all nodes in its node list. A number with
+a plus is a group's minimum and is ignored. Manual: slurm.schedmd.com/sinfo.html.
 
-`sacctmgr --parsable2 show event`, or --parsable: times are the wall clock of the machine that printed them. The first
-row of a cluster has no node; it contains the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
+`sacctmgr --parsable2 show event`, or --parsable: times are wall-clock times of the machine that printed them. The first
+row of a cluster has no node but contains the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
 
-`sinfo --json` and `scontrol show nodes --json`: releases before 23.02 print single nodes under `nodes` in both; later
+`sinfo --json` and `scontrol show nodes --json`: releases before 23.02 print single nodes under `nodes` in both. Later
 releases print groups of identical nodes under `sinfo`. Times are epoch seconds. Manual:
 slurm.schedmd.com/rest_api.html.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 _LONGEST = 1024 * 1024
-"""Longest row that is read [bytes]."""
+"""Maximum length of a row [bytes]."""
 
 
 def table_rows(
@@ -43,7 +43,7 @@ def table_rows(
     free: str = "",
     skip: int = 0,
 ) -> Iterator[list[Record]]:
-    """Yield the rows of a table in blocks; the value of each row is its cells by column name.
+    """Yield the rows of a table in blocks. The value of each row is its cells by column name.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def table_rows(
     header : function (line) -> names
         Returns the column names, or raises an error.
     delimiter : str, optional
-        Delimiter between cells; None for any number of blanks.
+        Delimiter between cells, or None for any number of blanks.
     free : str
         The free-text column, which may contain anything, including the delimiter.
     skip : int
@@ -88,7 +88,7 @@ def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free:
         cells[at : at + extra + 1] = [(delimiter or " ").join(cells[at : at + extra + 1])]
     if len(cells) != len(names):
         return Record(number, raw, None, f"expected {len(names)} cells, found {len(cells)}")
-    found: dict[str, str] = {}  # the first of several columns with the same name
+    found: dict[str, str] = {}  # if several columns have the same name, the first is used
     for name, cell in zip(names, cells, strict=True):
         found.setdefault(name, cell.strip())
     return Record(number, raw, found)
@@ -97,7 +97,7 @@ def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free:
 _JOBS = frozenset(
     {"jobid", "job_id", "name", "st", "priority", "time_left", "nodelist(reason)", "start_time", "jobname"}
 )
-"""Columns of squeue and sacct, because their tables also have node lists and states."""
+"""Columns of squeue and sacct, whose tables also have node lists and states."""
 _SIZES = frozenset({"gres", "cpus", "memory", "s:c:t", "partition"})
 _DELIMITERS = "|;,\t"
 
@@ -153,12 +153,12 @@ class SinfoTable(RecordReader):
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
-    """Return the column names, the delimiter and the number of lines before the header; None for other tables."""
+    """Return the column names, the delimiter and the number of lines before the header, or None for other tables."""
     lines = head.removeprefix(b"\xef\xbb\xbf")[:8_192].decode("utf-8", "replace").splitlines()
     for skip, line in enumerate(lines[:2]):
         delimiter = next((mark for mark in _DELIMITERS if mark in line), None)
         names = [name.strip().lower() for name in (line.split() if delimiter is None else line.split(delimiter))]
-        # The output of --long begins with the date.
+        # The --long output begins with the date.
         if {"nodelist", "state"} <= set(names) and set(names) & _SIZES and not set(names) & _JOBS:
             names = ["cpus_of" if name.startswith("cpus(") else name for name in names]
             return (names, delimiter, skip) if delimiter or names[-1] == "reason" or "reason" not in names else None
@@ -193,12 +193,12 @@ class SacctmgrEvents(RecordReader):
         Raises
         ------
         SourceError
-            The column for the state or the end is missing.
+            The state column or the end column is missing.
         """
         return table_rows(opened.stream, _header(opened.path), free="reason")
 
     def rows(self, value: dict[str, str], cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the events of a row, one for each node; the row of a cluster has no node."""
+        """Yield a row's events, one for each node. A cluster's row has no node."""
         if not value["nodename"]:
             return
         start, end = cells.time(value["timestart"]), cells.time(value["timeend"])
@@ -261,7 +261,7 @@ class SlurmJson(RecordReader):
         return array_items(opened, _KEYS)
 
     def rows(self, value: dict[str, Any], cells: Cells) -> Iterator[tuple[str, Row]]:
-        """Yield the machines of a record, and the events that keep them out of service."""
+        """Yield a record's machines, and the events that keep them out of service."""
         group = "name" not in value
         names = _words(part(value, "nodes", "nodes") if group else value.get("name"))
         state = part(value, "node", "state") if group else value.get("state")
@@ -295,7 +295,7 @@ def _text(value: Any) -> str | None:
 
 
 def _wrapped(value: Any, name: str, cells: Cells) -> int | None:
-    """Return an integer, which may be wrapped as {"set": true, "number": 7}; None if it is not set."""
+    """Return an integer, which may be wrapped as {"set": true, "number": 7}, or None if it is not set."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if value is None:
@@ -307,7 +307,7 @@ def _wrapped(value: Any, name: str, cells: Cells) -> int | None:
 
 
 def _same(value: Any, name: str, cells: Cells) -> int | None:
-    """Return the value of all nodes of a group; None if the nodes differ."""
+    """Return the value shared by all nodes of a group, or None if the nodes differ."""
     least, most = (_wrapped(part(value, end), name, cells) for end in ("minimum", "maximum"))
     return least if least == most else None
 
@@ -320,7 +320,7 @@ def _listed_words(value: Any) -> list[str] | None:
 
 
 def _words(value: Any) -> list[str]:
-    """Return a word, or the words of a list, as a list."""
+    """Convert a word, or the words of a list, to a list."""
     return [str(word) for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
 
 

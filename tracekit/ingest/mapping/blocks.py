@@ -1,4 +1,4 @@
-"""Read the raw files of a mapped log (delimited text, JSON lines, Parquet) as blocks of cells."""
+"""Read a mapped log's raw files (delimited text, JSON lines or Parquet) as blocks of cells."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class RawRows:
-    """Some records of a file."""
+    """A block of records from a file."""
 
     frame: pl.DataFrame
-    """The chosen columns under their own names, as text or in the types of a Parquet file."""
+    """The selected columns under their own names, as strings or in the types of a Parquet file."""
     lines: NDArray[np.int64]
-    """Line (in Parquet: row) of each record, counted from 1."""
+    """Line of each record, or its row in Parquet, counted from 1."""
     raw: Callable[[int], bytes]
     """Returns the text of a record."""
     path: str
@@ -62,7 +62,7 @@ def kind_of(name: str, reading: Reading) -> str:
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
-    """Return a function that selects the columns of the rules from a header, and raises an error if one is missing."""
+    """Return a function that selects the rules' columns from a header, and raises an error if a column is missing."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -85,13 +85,13 @@ def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
 
 
 def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
-    """Yield the records of a file in blocks; records that cannot be parsed are rejected.
+    """Yield the records of a file in blocks. Records that cannot be parsed are rejected.
 
     Parameters
     ----------
     choose : function (header or None) -> list of str
-        Takes the columns of the file (None for JSON lines, because each record has its own), and returns the columns to
-        read.
+        Takes the file's columns, or None for JSON lines, because each record has its own columns. Returns the columns
+        to read.
 
     Raises
     ------
@@ -137,14 +137,12 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
 
 class _Uncommented:
-    """A stream that replaces comments by empty lines; the other lines keep their numbers.
+    """A stream that replaces comments by empty lines, so the other lines keep their numbers.
 
     Parameters
     ----------
     stream : ByteReader
-        Content of the file.
-    begin : bytes
-        Prefix of comment lines.
+        The file's content. begin : bytes Prefix of comment lines.
     """
 
     def __init__(self, stream: ByteReader, begin: bytes) -> None:
@@ -154,7 +152,7 @@ class _Uncommented:
         self._first = True
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, as whole lines unless a line is too long; b'' at the end."""
+        """Return the next bytes, as whole lines unless a line is too long, or b'' at the end."""
         data = self._rest
         self._rest = b""
         while chunk := self._stream.read(size):
@@ -204,7 +202,7 @@ def _begins_array(block: list[bytes]) -> bool:
 
 
 def _objects(opened: OpenedFile, texts: Iterable[tuple[int, bytes]], wanted: list[str]) -> Iterator[RawRows]:
-    """Yield the columns of JSON objects, given their lines and texts."""
+    """Yield the columns of JSON objects, given each object's line and text."""
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     lines, raws = [], []
     for here, raw in texts:
@@ -235,7 +233,7 @@ def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _dig(value: Any, path: str) -> Any:
-    """Return the value at a dotted path; keys may contain dots, a number selects an item of a list, and * each item."""
+    """Return the value at a dotted path. Keys may contain dots. A number selects one list item, and * selects each."""
     if isinstance(value, dict):
         if path in value:
             return value[path]
@@ -294,13 +292,13 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
 @contextmanager
 def _parquet_errors(path: str) -> Iterator[None]:
-    """Raise one clear error if a Parquet file cannot be read; pyarrow raises OSError for a damaged file."""
+    """Raise one clear error if a Parquet file cannot be read, because pyarrow raises OSError for a damaged file."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
-        # The text after a colon is internal to the library.
+        # The text after a colon is about the library's internals.
         what = str(error).splitlines()[0].partition(":")[0][:200]
         raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 
@@ -310,7 +308,7 @@ def _row_text(frame: pl.DataFrame, row: int) -> bytes:
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with only numbers, times and text."""
+    """Convert the frame to only numbers, times and strings."""
     found = []
     for name, kind in frame.schema.items():
         column = pl.col(name)

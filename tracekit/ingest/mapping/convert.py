@@ -1,6 +1,6 @@
-"""Convert the cells of a raw file to typed columns by the rules of a mapping file.
+"""Convert a raw file's cells to typed columns by a mapping file's rules.
 
-An unreadable cell rejects its record if the record is meaningless without it; any other unreadable cell becomes
+An unreadable cell rejects its record if the record is meaningless without it. Any other unreadable cell becomes
 unknown.
 """
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15
-"""Largest accepted number; results computed from it stay finite."""
+"""Largest accepted number. Results computed from it are finite."""
 
 _LONGEST_SEEN = 10_000
-"""Maximum length of a text passed to regular expressions and lookup tables [characters]."""
+"""Maximum length of a string passed to regular expressions and lookup tables [characters]."""
 
 
 class Converted(NamedTuple):
@@ -44,9 +44,9 @@ class Converted(NamedTuple):
     frame: pl.DataFrame
     """One column per rule, named after its target."""
     local: pl.DataFrame
-    """Wall-clock times of the times given without a zone."""
+    """Wall-clock times, for times given without a zone."""
     bad: dict[int, tuple[str, str]]
-    """Records that cannot be used, each with the first problem found."""
+    """Unusable records, each with its first problem: column and reason."""
     lost: list[LostCells]
     """Unreadable cells whose records can still be used."""
 
@@ -65,7 +65,7 @@ def converted(
     Parameters
     ----------
     keys : collection of str
-        More columns whose unreadable cells reject their record.
+        Additional columns whose unreadable cells reject their record.
     prefix : str
         Prefix of line numbers used as ids, if the source has several files.
     """
@@ -92,7 +92,7 @@ def converted(
 
 
 def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
-    """Return a mask of the rows whose cell for a rule contains no value."""
+    """Return a mask of the rows whose cell for the rule contains no value."""
     silent = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     for name in rule.sources:
         text = rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
@@ -103,7 +103,7 @@ def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
 def reject_rows(
     opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]], lost: Sequence[LostCells] = ()
 ) -> NDArray[np.bool_]:
-    """Reject the bad records, count unreadable cells of the other records, and return a mask of the usable records."""
+    """Reject the bad records, count the other records' unreadable cells, and return a mask of the usable records."""
     usable = np.ones(rows.frame.height, dtype=bool)
     for row in sorted(bad):
         column, reason = bad[row]
@@ -125,7 +125,7 @@ def usable_rows(section: Section[Reading], file: SourceFile, sink: Sink) -> Iter
 
 
 def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | tuple[str, ...] | None = None) -> pl.Series:
-    """Return the stripped cells of a column, NULL if unknown; `missing` lists further words for unknown."""
+    """Return a column's stripped cells, or NULL if unknown. `missing` lists further words for unknown."""
     cells = rows.frame[name]
     words = ["", "[]", *several(reading.missing), *several(missing or ())]
     if cells.dtype.is_integer() and len(words) > 2:
@@ -140,8 +140,8 @@ def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | tuple[s
 def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
     """Return the cells as a rule reads them, and masks of the unreadable cells.
 
-    Several columns are joined, the match of the regular expression is extracted, and the lookup table gives its
-    meaning. A column of a Parquet file keeps its type if the rule does none of this.
+    Several columns are joined, the regular expression's match is extracted, and the lookup table gives its meaning. A
+    column of a Parquet file keeps its type if the rule does none of these.
     """
     if rule.entry.file is not None:
         texts = _file_name(rows)
@@ -150,7 +150,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
             raise UsageError(
                 f"{rows.path} does not match the regular expression '{rule.entry.file[:80]}'",
                 where=f"{rule.file}, key {rule.key}",
-                hint="change it, or select the files with the key files",
+                hint="change it, or select the files with the files key",
             )
     else:
         found = (
@@ -174,7 +174,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
 
 
 def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
-    """Return the meaning of texts in a lookup table, and a mask of the texts that the table lacks."""
+    """Look up strings in a lookup table, and return their meanings and a mask of the strings not found."""
     meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
     return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
 
@@ -189,7 +189,7 @@ def _matched(texts: pl.Series, regex: str) -> pl.Series:
 
 
 def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
-    """Return the joined texts of several columns; unknown if all (for a time: any) of the columns are unknown."""
+    """Join several columns' strings. The result is unknown if all columns are unknown, or for a time if any is."""
     cells = pl.DataFrame(
         [
             cell_text(name, rows, reading, rule.entry.missing).cast(pl.String).alias(str(i))
@@ -221,7 +221,7 @@ def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _C
 
 
 def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
-    """Return the values of texts or of a Parquet column."""
+    """Return the values of strings or of a Parquet column."""
     target = rule.target
     if target.kind == "datetime":
         form = rule.entry.format or reading.time_format
@@ -305,13 +305,13 @@ def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
 def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall-clock time without an instant becomes unknown and does not reject its record.
+    # A wall-clock time that corresponds to no instant becomes unknown and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:
         faults.append((values < target.minimum, f"is below {target.minimum:g}"))
     if target.unit == "s":
-        # Durations are added to times, which must not overflow; negative durations are unusable.
+        # Durations are added to times, which must not overflow. Negative durations are unusable.
         faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))

@@ -1,4 +1,4 @@
-"""Parse arithmetic over columns and lookup values, and compile it to Polars; anything else is rejected."""
+"""Parse arithmetic over columns and lookup values, and compile it to Polars. Anything else is rejected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Expression:
     names: tuple[str, ...]
     """The columns that the expression needs."""
     polars: pl.Expr
-    """The Polars expression, over Float64 columns with these names and the names of `calls`."""
+    """The Polars expression, over Float64 columns named as in `names` and `calls`."""
     calls: Mapping[str, tuple[str, str]]
     """Lookup table and column for each value taken from a table."""
 
@@ -39,13 +39,13 @@ class Expression:
 def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
-    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. The value of a column's cells in
-    a lookup table in `lookups` is written like `nodes * gpus_per_node(queue)`.
+    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. A lookup table in `lookups` is
+    applied to a column's cells as in `nodes * gpus_per_node(queue)`.
 
     Raises
     ------
     ValueError
-        The text is not such an expression; the message gives the reason.
+        `text` is not a valid expression. The message gives the reason.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class _Compiler:
         return self._quoted.get(node.id, node.id)
 
     def compiled(self, node: ast.expr) -> pl.Expr:
-        # Only the operations listed here can reach Polars; the text is never evaluated by Python.
+        # Only the operations listed here can reach Polars. Python never evaluates the text.
         if isinstance(node, ast.Call):
             return self.looked_up(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):

@@ -34,7 +34,7 @@ _METRICS = {
     "host_utilization": ("cpu_pct", "memory_used_gib", "memory_total_gib"),
 }
 
-# These columns are derived rather than filled from a column of the log.
+# These columns are derived rather than filled from a log column.
 _DERIVED = ("status", "source_status", "attempt_count")
 _SAMPLED = {
     "time": Column("time", "datetime", "", required=True),
@@ -60,25 +60,25 @@ _REQUIRED = {
 }
 
 Given = Text | Entry | None
-"""The source of a column's values: the name of a column of the log, or a table with more keys."""
+"""The source of a column's values, which is the name of a log column, or a table with more keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The layout of files; a section without one of these keys uses the key of [source]."""
+    """The layout of files. If one of these keys is missing from a section, the key of [source] is used."""
 
     files: Text | Annotated[tuple[str, ...], NonEmpty()] = ("*",)
     """File name patterns such as jobs*.csv."""
     type: Literal["csv", "jsonl", "parquet"] | None = None
-    """By default taken from the file name."""
+    """By default, taken from the file name."""
     delimiter: Text | None = None
-    """By default a tab for .tsv files, otherwise a comma."""
+    """By default, a tab for .tsv files and a comma for others."""
     header: bool | tuple[str, ...] = True
     """Column names of files without a header line."""
     comment: Text | None = None
     """Prefix of lines to skip."""
     records: Text | None = None
-    """Path of the records in a JSON document: a dotted path, or '.' for the document itself."""
+    """Dotted path of the records in a JSON document, or '.' for the document itself."""
     time_format: Text = "iso8601"
     missing: Text | tuple[str, ...] = ()
     """Words for an unknown value, in addition to an empty cell."""
@@ -103,7 +103,7 @@ class Table(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeList:
-    """[jobs.nodes]: the column that names the nodes of a job."""
+    """[jobs.nodes]: the column that names a job's nodes."""
 
     column: Text
     separator: Text = ","
@@ -117,7 +117,7 @@ class Jobs(Table):
     """[jobs]."""
 
     status: dict[str, Text | tuple[str, ...]] | None = None
-    """The keys column or columns, regex, when_missing, and the source's words for each status."""
+    """The keys `column` or `columns`, `regex` and `when_missing`, and the source's words for each status."""
     nodes: NodeList | None = None
 
 
@@ -134,14 +134,14 @@ class Telemetry(Reading):
     value: Given = None
     job: Given = None
     server: Text | None = None
-    """For wide files: pattern with the groups node and gpu that a column name must match."""
+    """For wide files, a pattern with the groups node and gpu that a column name must match."""
     gpu_metrics: dict[str, Text | Entry] = field(default_factory=dict)
     host_metrics: dict[str, Text | Entry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus(Reading):
-    """[gpus]: the table of UUIDs."""
+    """[gpus]: the UUID table."""
 
     uuid: Text | Entry
     node: Text | Entry
@@ -150,7 +150,7 @@ class Gpus(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Reading):
-    """[lookup.x]: the meaning of cells, given in the mapping itself or in two columns of a file."""
+    """[lookup.x]: the meanings of cells, given in the mapping itself or in two columns of a file."""
 
     key: Text | None = None
     value: Text | None = None
@@ -182,31 +182,31 @@ class Section(Generic[K_co]):
     key: str
     """Dotted key of the section."""
     keys: K_co
-    """The section as written, with the layout keys of [source]."""
+    """The section as written, completed with the layout keys of [source]."""
     rules: tuple[ColumnRule, ...]
-    """Telemetry fills time, node_id, gpu_index or uuid, metric and value; a lookup file fills key and value."""
+    """Telemetry fills time, node_id, gpu_index or uuid, metric and value. A lookup file fills key and value."""
     metrics: Mapping[str, ColumnRule] = field(default_factory=dict)
-    """Telemetry only: rules by table and column, such as gpu_utilization.power_w, for columns or metrics of the log."""
+    """Telemetry only: rules for the log's columns or metrics, by table and column, such as gpu_utilization.power_w."""
     status: ColumnRule | None = None
-    """Jobs only: the column with the status. Its words give the common status; its default is for unknown cells."""
+    """Jobs only: the status column. Its words give the common status, and its default is for unknown cells."""
     nodes: ColumnRule | None = None
     """Jobs only: the column that names the nodes."""
 
     def rule(self, name: str) -> ColumnRule | None:
-        """Return the rule for a column; None if the column is not filled."""
+        """Return the rule for a column, or None if the column is not filled."""
         return next((rule for rule in self.rules if rule.target.name == name), None)
 
 
 @dataclass(frozen=True)
 class LogMap:
-    """A whole mapping file, checked."""
+    """A whole, checked mapping file."""
 
     file: Path
     source: Source
     tables: tuple[Section[Table], ...]
     telemetry: tuple[Section[Telemetry], ...]
     gpus: Section[Gpus] | None
-    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
+    """The UUID table, with uuid, node_id and gpu_index of each GPU."""
     lookups: Mapping[str, Section[Lookup]]
 
     @property
@@ -217,7 +217,7 @@ class LogMap:
 
 
 def template() -> str:
-    """Return a mapping file with every key explained, to start from."""
+    """Return a mapping file that explains every key, as a starting point."""
     return (resources.folder("schemas") / "sources" / "csv" / "template.toml").read_text(encoding="utf-8")
 
 
@@ -227,7 +227,7 @@ def load_mapping(file: Path | str) -> LogMap:
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has an unusable value; the error names the key.
+        The file cannot be read, is not TOML, or has an unusable value. The error names the key.
     """
     text = TomlText(Path(file), "mapping", "see docs/mapping.md")
     document, top = text.decode(Document, _inherited(text.data)), Spot(text)
@@ -249,13 +249,13 @@ def load_mapping(file: Path | str) -> LogMap:
     gpus = None if document.gpus is None else _gpus(top.below("gpus"), document.gpus)
     for name, keys in document.telemetry.items():
         if gpus is None and keys.uuid is not None:
-            what, hint = "names UUIDs and no table of GPUs", "add [gpus] with uuid, node and gpu"
+            what, hint = "names UUIDs but no table of GPUs", "add [gpus] with uuid, node and gpu"
             raise top.below("telemetry", name).error(what, hint=hint)
     return LogMap(text.path, document.source, tables, telemetry, gpus, lookups)
 
 
 def _inherited(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a file; every section gets the layout keys of [source] that it lacks."""
+    """Return a file's content, with every section completed with the layout keys of [source]."""
     source = data.get("source", {})
     if not isinstance(source, dict):
         return data
@@ -286,10 +286,10 @@ def _check_reading(spot: Spot, keys: Reading, *, relative: bool = False) -> None
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
         raise spot.error("is not a single plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
     if keys.records is not None and keys.type not in (None, "jsonl"):
-        hint = "remove records, or type here or in [source]"
+        hint = "remove records, or remove type from this section or [source]"
         raise spot.error(f"finds records in JSON, not in {keys.type}", "records", hint)
     if keys.header is False:
-        raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
+        raise spot.error("is not a list of column names", "header", 'if there is no header line, write ["a", "b", ...]')
     check_format(spot, "time_format", keys.time_format, relative=relative)
 
 
@@ -324,11 +324,11 @@ def _table(spot: Spot, keys: Table, lookups: Collection[str], *, relative: bool)
         if c.kind != "array" and (table != "jobs" or c.name not in _DERIVED)
     }
     if table == "jobs" and "status" in given:
-        raise columns.error("is not mapped here", "status", "write [jobs.status] with column and lists of words")
+        raise columns.error("cannot be mapped here", "status", "write [jobs.status] with column and lists of words")
     columns.only(given, known)
     for name in _REQUIRED[str(table)]:
         if name not in given:
-            raise columns.error(f"does not say what {name} is", hint=f'add {name} = "..."')
+            raise columns.error(f"does not define {name}", hint=f'add {name} = "..."')
     _check_reading(spot, keys, relative=relative)
     rules = tuple(
         parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
@@ -352,12 +352,12 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> ColumnRule
     for name in ("column", "regex", "when_missing"):
         value = keys.get(name)
         if isinstance(value, tuple):
-            raise spot.error("is not a text", name, 'write it in quotes: "..."')
+            raise spot.error("is not a string", name, 'write it in quotes: "..."')
         single[name] = value
     columns = several(keys.get("columns", ()))
     if (single["column"] is None) == (not columns):
         raise spot.error(
-            "needs either column or columns" if columns else "does not say which column holds the status",
+            "needs either column or columns" if columns else "does not name the status column",
             hint="keep either" if columns else 'add column = "..."',
         )
     check_regex(spot, "regex", single["regex"])
@@ -394,7 +394,7 @@ def _telemetry(spot: Spot, keys: Telemetry, *, relative: bool) -> Section[Teleme
     texts = [name for name, rule in metrics.items() if rule.entry.unit in TEXT_UNITS.values()]
     if texts and keys.layout == "long":
         name = texts[0].partition(".")[2]
-        raise spot.error(f"in the layout long, {name} must be a number", hint="give its unit, or layout row")
+        raise spot.error(f"in the long layout, {name} must be a number", hint="give its unit, or use the row layout")
     if keys.layout == "wide":
         _check_wide(spot, keys, rules, len(metrics))
     else:
@@ -418,13 +418,13 @@ def _check_columns(spot: Spot, keys: Telemetry, given: Collection[str]) -> None:
     needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
     for key in needed:
         if key not in given:
-            raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
+            raise spot.error(f"does not name the {key} column", hint=f'add {key} = "..."')
     if keys.uuid and (keys.gpu or keys.node):
         raise spot.error("a UUID replaces node and gpu", "uuid", "keep either")
     if keys.gpu_metrics and not (keys.gpu or keys.uuid):
-        raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
+        raise spot.error("does not name the gpu column", hint='add gpu = "..." or uuid = "..."')
     if keys.host_metrics and (keys.gpu or keys.uuid):
-        raise spot.error("host metrics have no GPU", "host_metrics", "put them in a section of their own")
+        raise spot.error("host metrics have no GPU", "host_metrics", "put them in a separate section")
     if keys.host_metrics and keys.job:
         raise spot.error("host samples belong to no job", "job", "remove the key")
 

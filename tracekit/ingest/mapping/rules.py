@@ -1,4 +1,4 @@
-"""Parse the rules of a mapping file, each of which fills one column of a Trace; errors name the key."""
+"""Parse a mapping file's rules, each of which fills one column of a Trace. Errors name the key."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PYTHON = {"string": (str,), "integer": (int,), "number": (int, float), "boolean
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Source of the values of a column."""
+    """Source of a column's values."""
 
     column: Text | None = None
     columns: Annotated[tuple[Text, ...], NonEmpty()] | None = None
-    """Several columns whose texts are joined."""
+    """Several columns whose strings are joined."""
     expression: Text | None = None
     file: Text | None = None
     """A regular expression that extracts the value from the file name."""
@@ -46,17 +46,17 @@ class Entry:
     default: object = None
     """Default for records without a value."""
     format: Text | None = None
-    """Time format, if it differs from the format of the file."""
+    """Time format, if it differs from the file's format."""
     lookup: Text | None = None
-    """The lookup table that gives the meaning of the text."""
+    """The lookup table that gives the meaning of the string."""
     missing: Text | tuple[str, ...] | None = None
     """Further words for an unknown value."""
     regex: Text | None = None
     separator: str | None = None
-    """Separator between the texts of several columns."""
+    """Separator between the strings of several columns."""
     unit: Text | None = None
     words: dict[str, Text | tuple[str, ...]] | None = None
-    """The words of the source for each word of the Trace."""
+    """The source's words for each of the Trace's words."""
 
 
 class Spot(NamedTuple):
@@ -66,7 +66,7 @@ class Spot(NamedTuple):
     place: Place = ()
 
     def below(self, *names: str) -> Spot:
-        """Return a place inside this one."""
+        """Return a place inside this place."""
         return Spot(self.text, (*self.place, *names))
 
     def error(self, what: str, name: str | None = None, hint: str | None = None) -> UsageError:
@@ -75,7 +75,7 @@ class Spot(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The keys that the file has at this place."""
+        """The file's keys at this place."""
         found: Any = self.text.data
         for name in self.place:
             found = found[name]
@@ -95,7 +95,7 @@ class Spot(NamedTuple):
                 raise self.error("no such key", name, nearest(name[:80], known))
 
     def choice(self, name: str, value: str | None, choices: Iterable[str]) -> None:
-        """Check that the value of a key is one of the choices or missing.
+        """Check that a key's value is one of the choices or missing.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class ColumnRule:
     """The rule that produces the values of one column."""
 
     target: Column
-    """The column that is filled."""
+    """The column to fill."""
     key: str
     """Dotted key in the mapping file."""
     file: Path
@@ -128,12 +128,12 @@ class ColumnRule:
     entry: Entry
     """Source of the values."""
     keep_empty: bool = False
-    """Whether the joined text of several columns keeps the place of an empty cell; otherwise it skips the cell."""
+    """Whether the joined string of several columns keeps an empty cell's place. If not, it skips the cell."""
     expression: Expression | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     """The Trace's word for each source word."""
     tables: Mapping[str, LookedUp] = field(default_factory=dict)
-    """Content of the lookup tables that the rule names, after they are read."""
+    """Content of the lookup tables that the rule names, once they have been read."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -156,32 +156,32 @@ class ColumnRule:
 
     @property
     def factor(self) -> float:
-        """Factor from the unit of the log to the unit of the target, if the values are numbers."""
+        """Factor from the log's unit to the target's unit, if the values are numbers."""
         own, unit = self.entry.unit, self.target.unit
         return 1.0 if own is None or unit is None or own in TEXT_UNITS.values() else FACTORS[unit][own]
 
     @property
     def separator(self) -> str:
-        """Separator between the texts of several columns."""
+        """Separator between the strings of several columns."""
         if self.entry.separator is not None:
             return self.entry.separator
         return " " if self.target.kind == "datetime" else "."
 
     @property
     def reads_text(self) -> bool:
-        """Whether the values come from text: from cells or from the file name."""
+        """Whether the values come from text, that is, from cells or the file name."""
         return bool(self.entry.column or self.entry.columns or self.entry.file)
 
     @property
     def label(self) -> str:
-        """Name of the column in the table rejects."""
+        """Name of the column in the rejects table."""
         return ", ".join(self.sources) or self.target.name
 
 
 def parse_rule(
     spot: Spot, given: str | Entry, target: Column, *, relative: bool = False, lookups: Collection[str] | None = None
 ) -> ColumnRule:
-    """Return the rule at a place of the file; `lookups` names the lookup tables that the rule may use.
+    """Parse the rule at a place in the file. `lookups` names the lookup tables that the rule may use.
 
     Raises
     ------
@@ -196,9 +196,9 @@ def parse_rule(
         raise spot.error("line = true numbers records, so it needs a text or integer column", "line")
     _refuse_idle(spot, entry, sources[0], target)
     if entry.columns is not None and target.kind not in ("string", "datetime"):
-        raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
+        raise spot.error(f"{target.name} is not a string or a time", "columns", 'use expression = "..." for numbers')
     if entry.lookup is not None and lookups is None:
-        raise spot.error("is only for table columns", "lookup", "remove it")
+        raise spot.error("applies only to table columns", "lookup", "remove it")
     check_regex(spot, "file", entry.file)
     spot.choice("lookup", entry.lookup, lookups or ())
     expression = _expression(spot, entry, target, lookups or ())
@@ -263,7 +263,7 @@ def _check_unit(spot: Spot, entry: Entry, target: Column) -> None:
 
 
 def check_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> None:
-    """Check that Polars accepts a regular expression; `named` lists the allowed names of groups."""
+    """Check that Polars accepts a regular expression. `named` lists the allowed group names."""
     if pattern is None:
         return
     if len(pattern) > _LONGEST_REGEX:
@@ -286,7 +286,7 @@ def check_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...
 
 
 def check_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> None:
-    """Check that a time format works or is missing."""
+    """Check that a time format is valid or missing."""
     if form is None:
         return
     if fault := format_fault(form):
@@ -297,7 +297,7 @@ def check_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> N
 
 def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     if entry.words is None:
-        # Without a list, the source must use the words of the Trace.
+        # Without a list, the source must use the Trace's words.
         return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
     allowed = ("false", "true") if target.kind == "boolean" else target.enum
     if allowed:
@@ -325,5 +325,5 @@ def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[s
 
 
 def several(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return a single text as a list with one entry, and a list unchanged."""
+    """Convert a single string to a list with one entry, and return a list unchanged."""
     return (given,) if isinstance(given, str) else given

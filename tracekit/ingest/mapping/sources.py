@@ -1,7 +1,7 @@
 """Read the files named in a mapping, alone or next to a log in a known format, and fill their tables.
 
 Next to a log, a mapping adds tables that the format does not fill. Only node_events, telemetry, and machines that a
-format takes from its jobs may have rows from both the log and the mapping. Events and samples are combined; for a
+format derives from its jobs may have rows from both the log and the mapping. Events and samples are combined. For a
 machine, the mapped columns take precedence.
 """
 
@@ -36,9 +36,9 @@ _TELEMETRY = ("gpu_utilization", "host_utilization")
 
 
 def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None = None) -> dict[str, list[SourceFile]]:
-    """Return the files of each section of a mapping, by the key of the section; a note lists all other files.
+    """Return the files of each section of a mapping, by the section's key. A note lists all other files.
 
-    A file of a lookup table may also belong to another section that names the file.
+    A lookup table's file may also belong to another section that names it.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None
         if not chosen[key]:
             shown = ", ".join(f.path for f in files[:6])
             raise SourceError(
-                f"no file of the source matches {', '.join(patterns)}", where=where, hint=f"the source has: {shown}"
+                f"no file in the source matches {', '.join(patterns)}", where=where, hint=f"the source has: {shown}"
             )
         if key in lookups:
             continue
@@ -90,19 +90,18 @@ def _named(file: SourceFile, patterns: tuple[str, ...]) -> bool:
 
 
 def samples_of(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
-    """Return the sample files among `files`, whose keys are the dotted keys of the sections."""
+    """Return the sample files among `files`, whose keys are the sections' dotted keys."""
     return [file for section in log_map.telemetry for file in files[section.key]]
 
 
 def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
-    """Read the files of all sections into the sink; the keys of `files` are the dotted keys of the sections.
+    """Read the files of all sections into the sink. The keys of `files` are the sections' dotted keys.
 
     Raises
     ------
     UsageError
-        The mapping names a column that a file lacks.
-    SourceError
-        A file cannot be read, or a lookup table has too many keys.
+        The mapping names a column that is missing from a file. SourceError A file cannot be read, or a lookup table has
+        too many keys.
     """
     found = {name: _words(name, one, files.get(one.key, []), sink) for name, one in log_map.lookups.items()}
     for table in log_map.tables:
@@ -132,7 +131,7 @@ def _words(name: str, lookup: Section[Lookup], files: list[SourceFile], sink: Si
         f"several_values_in_lookup_{name}"[:80],
         len(several),
         len(words),
-        f"keys of the lookup table {name} with several values; their value is unknown",
+        f"keys of the lookup table {name} with several values, whose value is unknown",
         list(several),
     )
     return LookedUp({word: value for word, value in words.items() if word not in several}, exact=True)
@@ -169,9 +168,9 @@ class MapAddition:
         for section in self._map.sections:
             if several(section.keys.files) == ("*",):
                 raise UsageError(
-                    "does not say which files it reads",
+                    "does not name the files to read",
                     where=f"{self._map.file}, key {section.key}",
-                    hint='with --format, each table names its own files: files = "nodes.csv"',
+                    hint='with --format, each table names its own files, as in files = "nodes.csv"',
                 )
         self._files = files_by_section(self._map, files)
         named = {file.path for found in self._files.values() for file in found}
@@ -183,7 +182,7 @@ class MapAddition:
         return samples_of(self._map, self._files)
 
     def read(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
-        """Read the files named in the mapping into the tables of the log.
+        """Read the files named in the mapping into the log's tables.
 
         Raises
         ------
@@ -219,7 +218,7 @@ class MapAddition:
 
 
 def _unite(table: str, own: Path, sink: Sink) -> None:
-    """Write the rows of the log and of the mapping into one table."""
+    """Write the rows from the log and the mapping into one table."""
     if not sink.has(table):
         own.rename(sink.path(table))
         return
@@ -241,7 +240,7 @@ def _unite(table: str, own: Path, sink: Sink) -> None:
                 "nodes_not_listed",
                 int(alone),
                 int(all_of),
-                "machines of jobs that the mapped list lacks; their GPU count is the largest number allocated there "
-                "at one time",
+                "machines with jobs that are missing from the mapped list; their GPU count is the largest number "
+                "allocated at one time",
             )
         sink.rewrite(table, con, query)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 def unusable_events(
     table: Section[Table], rows: RawRows, frame: pl.DataFrame, times: RecordTimes
 ) -> dict[int, tuple[str, str]]:
-    """Return the node events with impossible times, each with the column of the log and its first fault.
+    """Return the node events with impossible times, each with the log's column and the first fault.
 
-    A missing end means that the event continues, so a record with an unusable end is rejected: without its end, the
-    record would mean something else.
+    A missing end means that the event continues, so a record with an unusable end is rejected, because without its end
+    it would mean something else.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def unusable_events(
 
 _UNFINISHED = ("running", "pending")
 _UNREAD = "(too long)"
-"""The status word for a cell that is too long for a regular expression; no list contains it."""
+"""The status word for a cell that is too long for a regular expression. No list contains this word."""
 _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
@@ -74,7 +74,7 @@ def read_mapped_table(table: Section[Table], files: list[SourceFile], log_map: L
     Raises
     ------
     UsageError
-        The mapping names a column that a file lacks.
+        The mapping names a column that is missing from a file.
     SourceError
         A file cannot be read.
     """
@@ -145,7 +145,7 @@ def _write(
 
 
 def _keys(table: Section[Table]) -> set[str]:
-    """Return the durations that replace times; without such a duration, a job seems never to start or end."""
+    """Return the durations that replace times. Without these durations, a job seems never to start or end."""
     if table.key != "jobs":
         return set()
     keys = {"queue_s"} if table.rule("start_time") is None else set()
@@ -209,11 +209,11 @@ def _seconds(value: pl.Expr) -> pl.Expr:
 
 
 def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) -> pl.DataFrame:
-    """Derive missing columns: the start from the wait, the end from the run time, and both durations from the times."""
+    """Derive missing columns: the start from the wait, the end from the run time, and the durations from the times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
     if table.rule("start_time") is None:
-        # A job that was cancelled in the queue also waited, but never started.
+        # A job that was cancelled in the queue waited but never started.
         start = pl.col("submit_time") + _seconds(pl.col("queue_s"))
         frame = frame.with_columns(start_time=pl.when(ran & (start <= LAST_TIME)).then(start))
     end = pl.col("end_time")
@@ -225,7 +225,7 @@ def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) 
     frame = times.eligible(frame, _TIMES, "eligible_time", frame["start_time"])
     run = in_seconds(pl.col("end_time") - pl.col("start_time"))
     queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
-    # A recorded duration is ignored if the times of its record contradict each other.
+    # A recorded duration is ignored if its record's times are contradictory.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -261,7 +261,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: Sectio
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
-    """Return one row per listed node: row, node (NULL if unreadable), gpu_index and gpu_count (text)."""
+    """Return one row per listed node, with row, node (NULL if unreadable), and gpu_index and gpu_count as strings."""
     if nodes.expand:
         cells = _split_outside(cells.cast(pl.String), nodes.separator)
     parts = (
@@ -280,7 +280,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
         return _expanded(parts.select("row", node="part", gpu_index=text, gpu_count=text), nodes)
-    # The whole part must match, because extra text is a sign of another layout.
+    # The whole part must match, because extra text indicates another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
     named = pl.concat([parts.select("row"), groups], how="horizontal").select(
@@ -293,7 +293,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
 
 
 _PART = "\x1f"
-"""Separates the parts of a list that is split outside brackets; no node name contains this character."""
+"""Separates the parts of a list that is split outside brackets. No node name contains this character."""
 
 
 def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
@@ -303,7 +303,7 @@ def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
 
 
 def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
-    """Return one row per node of a range; other text becomes NULL."""
+    """Return one row per node of a range. Other text becomes NULL."""
     if not nodes.expand:
         return parts
     names: list[str] = parts["node"].drop_nulls().unique().to_list()
@@ -346,7 +346,7 @@ def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gpu_indices(text: str) -> list[int]:
-    """Return the GPU indices in a text such as 0-3,7; a range of more than 1,024 numbers is ignored."""
+    """Parse GPU indices such as 0-3,7. A range of more than 1,024 numbers is ignored."""
     spans = re.findall(r"(?<!\d)(\d{1,18})(?!\d)(?:\s*-\s*(\d{1,18})(?!\d))?", text, re.ASCII)
     ranges = (range(int(first), int(last or first) + 1) for first, last in spans)
     return [index for some in ranges if len(some) <= _MOST_GPUS for index in some]

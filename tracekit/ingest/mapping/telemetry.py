@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
-Samples become rows of time, node, GPU, metric and value in a Parquet file. Then DuckDB, which can spill to disk, joins
-the metrics of a GPU or host at one time into one row.
+Samples become rows of time, node, GPU, metric and value in a Parquet file. DuckDB, which can spill to disk, then joins
+the metrics of a GPU or host at the same time into one row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GPU, _HOST = "gpu_utilization", "host_utilization"
 
 
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
-    """Read every telemetry section into the sink; the keys of `files` are the dotted keys of the sections."""
+    """Read every telemetry section into the sink. The keys of `files` are the sections' dotted keys."""
     gpus: pl.DataFrame | None = None
     if log_map.gpus is not None:
         nothing = pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})
@@ -71,7 +71,7 @@ def _read_file(
 def _narrow(
     section: Section[Telemetry], gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink
 ) -> Iterator[pl.DataFrame]:
-    """Yield samples of files with one record per metric (long) or per server with all its metrics (row)."""
+    """Yield samples from files with one record per metric (long) or per server with all its metrics (row)."""
     metrics = section.metrics
     in_row = section.keys.layout == "row"
     rules = [*section.rules, *(metrics.values() if in_row else ())]
@@ -90,7 +90,7 @@ def _narrow(
         )
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad, cells.lost)))
-            # Two tables have metrics with the same name, so the name includes the table.
+            # Both tables have metrics with the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),
@@ -109,12 +109,12 @@ def _narrow(
 
 
 def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
-    """Return the frame with metrics named as in the Trace, and values as numbers in the Trace's units."""
+    """Rename metrics as in the Trace, and convert values to numbers in the Trace's units."""
     names = {rule.sources[0]: name for name, rule in metrics.items()}
     factors = {name: rule.factor for name, rule in metrics.items()}
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
     number = frame["value"].cast(pl.Float64, strict=False)
-    # An unused metric may have any values.
+    # An unused metric may have any value.
     unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
     # As in the other layouts, only metrics with a minimum in the schema reject values below 0.
     bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
@@ -142,7 +142,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 
 
 def _wide(section: Section[Telemetry], opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield samples of a matrix with one row per time and one column per server."""
+    """Yield samples from a matrix with one row per time and one column per server."""
     ((name, metric),) = section.metrics.items()
     rules: list[ColumnRule] = []
     servers: list[str] = []
@@ -194,7 +194,7 @@ def _wide(section: Section[Telemetry], opened: OpenedFile, sink: Sink) -> Iterat
 
 
 def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
-    """Write one row per time and GPU (or host) with its metrics."""
+    """Write one row per time and GPU or host, with its metrics."""
     mapped = {name for section in log_map.telemetry for name in section.metrics}
     for table in (_GPU, _HOST):
         columns = [c.name for c in schema.common(table).columns]

@@ -1,4 +1,4 @@
-"""Convert the texts of a mapped log: times, numbers with a unit such as 16Gi, and words.
+"""Convert the strings of a mapped log to times, words, and numbers with a unit such as 16Gi.
 
 Times have an epoch, ISO 8601 or strptime format, and become naive UTC. A mapping file lists words literally or as
 patterns with * and ?.
@@ -35,7 +35,7 @@ class Times(NamedTuple):
     utc: pl.Series
     """Times in naive UTC, with microseconds."""
     local: pl.Series | None
-    """The wall-clock times of texts without a zone; None if the format has a zone."""
+    """The wall-clock times of strings without a zone, or None if the format has a zone."""
     unread: pl.Series
     """Mask of the cells whose value is not a time."""
     out_of_range: pl.Series
@@ -43,12 +43,12 @@ class Times(NamedTuple):
 
 
 def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str = "bounded") -> Times:
-    """Return a column of times in a given format.
+    """Parse a column of times in a given format.
 
     Parameters
     ----------
     cells : polars.Series
-        Text with NULL for unknown, or times from a Parquet file; their type overrides `form`.
+        Strings with NULL for unknown, or times from a Parquet file, whose type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
     zone : str
@@ -82,7 +82,7 @@ def _outside(moments: pl.Series) -> pl.Series:
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
-    """Return the times; a time beyond the range of Datetime becomes a limit that is out of range."""
+    """Return the times. A time beyond the range of Datetime becomes a limit that is out of range."""
     micros = cells.cast(pl.Float64, strict=False) * factor
     known = micros.is_finite()
     whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
@@ -120,7 +120,7 @@ _IANA = "give an IANA name such as Europe/Berlin"
 
 
 def zone_fault(zone: str) -> str | None:
-    """Return a hint for a time zone that does not exist; None if it exists."""
+    """Return a hint for a time zone that does not exist, or None if the zone exists."""
     if is_zone(zone):
         return None
     known = available_timezones()
@@ -128,7 +128,7 @@ def zone_fault(zone: str) -> str | None:
 
 
 def format_fault(form: str) -> str | None:
-    """Return a hint for an invalid time format; None if it is valid.
+    """Return a hint for an invalid time format, or None if the format is valid.
 
     A format that cannot parse its own output would reject every record.
     """
@@ -167,10 +167,10 @@ FACTORS: dict[str, dict[str, float]] = {
     "GPUs": {"GPUs": 1, **_COUNT},
     "cores": {"cores": 1, **_COUNT},
 }
-"""Factor from a given unit to the unit of the Trace, first by the unit of the Trace."""
+"""Factor from a given unit to the Trace's unit, keyed first by the Trace's unit."""
 
 TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
-"""Text notations: clock is for durations like 1-02:03:04, quantity for amounts like 16Gi or 500m."""
+"""Text notations: clock for durations like 1-02:03:04, and quantity for amounts like 16Gi or 500m."""
 
 _BYTES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
@@ -196,17 +196,17 @@ def units_of(unit: str | None) -> list[str]:
 
 
 def clock_seconds(text: pl.Series) -> pl.Series:
-    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL for any other text."""
+    """Convert durations such as 1-02:03:04, 02:03:04 or 03:04.5 to seconds. Any other text gives NULL."""
     parts = text.str.extract_groups(r"^\s*(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\s*$").struct.unnest()
     days, hours, minutes, seconds = (parts.to_series(i).cast(pl.Float64) for i in range(4))
     return days.fill_null(0.0) * 86400 + hours.fill_null(0.0) * 3600 + minutes * 60 + seconds
 
 
 def quantity(text: pl.Series, unit: str) -> pl.Series:
-    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL for any other text.
+    """Convert amounts such as 16Gi, 4096 MB or 500m to `unit`. Any other text gives NULL.
 
-    For memory, a number without a unit is in bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and
-    cores, m means a thousandth and k a thousand.
+    For memory, a number without a unit is in bytes, and K, M and G are powers of ten, as in Kubernetes. For GPUs and
+    cores, m means a thousandth, and k means a thousand.
     """
     parts = text.str.extract_groups(r"^\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*$").struct.unnest()
     words = parts.to_series(1)
@@ -219,10 +219,10 @@ def quantity(text: pl.Series, unit: str) -> pl.Series:
 
 
 def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False) -> pl.Series:
-    """Return the meaning of each text; NULL if no list contains it.
+    """Look up the meaning of each string. A string that no list contains gives NULL.
 
-    A literal word matches only the same text. In a pattern, * matches any number of characters and ? exactly one. A
-    literal word takes precedence over patterns, and the longest of several matching patterns is used.
+    A literal word matches only the same string. In a pattern, * matches any number of characters, and ? matches exactly
+    one. A literal word takes precedence over patterns, and the longest of several matching patterns is used.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Readers of GPU and host samples next to a scheduler's log: one module per kind of file."""
+"""Read GPU and host samples next to a scheduler's log, with one module per kind of file."""

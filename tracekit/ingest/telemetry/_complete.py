@@ -1,16 +1,16 @@
 """Fill gpu_utilization, and add GPU errors (XID) and node conditions to node_events, from the telemetry next to a log.
 
-Samples are first collected in a file of numbers. Then the metrics of a GPU at one time become one row, together with
-the job that used the GPU. Only some machines are processed at a time, so memory stays bounded. The rules:
+Samples are first collected in a file of numbers. The metrics of a GPU at one time then become one row with the job that
+used the GPU. Only some machines are processed at a time, so memory use is bounded. The rules:
 
-- A host is matched to the machine of the log with the same name, with or without cluster and domain.
+- A host is matched to the log's machine with the same name, with or without cluster and domain.
 - Several series of one metric with samples for the same GPU and time are a contradiction, unless one of the series has
-  already ended: `query_range` repeats values for 5 minutes. The series that began last is used, otherwise the largest
-  value.
-- A sample belongs to the job in its labels if an attempt of that job ran at that time. Without such labels, it belongs
-  to the only attempt that can have used the GPU: by GPU index if the log has indices, otherwise the attempt that used
-  all GPUs of the machine.
-- Placements get the GPU indices in labels if their number equals the number of GPUs in the log.
+  already ended, because `query_range` repeats values for 5 minutes. The series that began last is used, or the largest
+  value if they began at the same time.
+- A sample belongs to the job in its labels if an attempt of that job ran at that time. Without job labels, it belongs
+  to the only attempt that can have used the GPU. If the log has GPU indices, they identify this attempt. If it does
+  not, only an attempt that used all GPUs of the machine is certain.
+- Placements get the GPU indices in labels if the number of indices equals the number of GPUs in the log.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
 
 
-# Pull raw samples from a running Prometheus, and save its answers as files, which the file reader then reads.
+# Pull raw samples from a running Prometheus, and save its responses as files, which the file reader then reads.
 #
-# An instant query of METRIC[WINDOW] returns the samples as they were scraped; `query_range` would repeat values for 5
-# minutes after the end of a series. Each answer is a file in a folder next to the Trace, so a stopped run can resume.
+# An instant query of METRIC[WINDOW] returns the samples as they were scraped, whereas `query_range` would repeat values
+# for 5 minutes after the end of a series. Each response is a file in a folder next to the Trace, so an interrupted run
+# can resume.
 #
-# If the server rejects a window because of a limit, the window is halved. If an answer has too many samples, chunks or
-# bytes, Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics answer HTTP 422. If the time span is too long, Mimir and
-# Cortex answer HTTP 400, and if a query takes too long, Prometheus answers HTTP 503. `tracekit.exchange.QUESTIONS`
-# limits every answer.
+# If the server rejects a window because of a limit, the window is halved. If a response would have too many samples,
+# chunks or bytes, Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics return HTTP 422. If the time span is too long,
+# Mimir and Cortex return HTTP 400, and if a query takes too long, Prometheus returns HTTP 503.
+# `tracekit.exchange.QUESTIONS` limits every response.
 #
-# The bearer token comes from the environment; it is sent only to the host of the server and never written to disk.
+# The bearer token comes from the environment. It is sent only to the server's host and never written to disk.
 
 T = TypeVar("T")
 
@@ -79,18 +80,18 @@ WINDOW_S = 86_400
 
 _LEAST_WINDOW_S = 60
 _TOO_LARGE = 3
-"""A pull fails after this number of consecutive oversized answers, each for half of the previous window."""
+"""A pull fails after this number of consecutive oversized responses, each for half of the previous window."""
 _NAMES = replace(QUESTIONS, most_bytes=64 << 20)
-"""Limits for the answer with all metric names, which is read into memory."""
+"""Limits for the response with all metric names, which is read into memory."""
 _CHUNK = 1 << 18
 _LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
-"""Matches the error messages of servers for a query that exceeds a limit."""
+"""Matches servers' error messages for a query that exceeds a limit."""
 
 
 def _like_gpus(names: set[str]) -> str:
-    """Return the metric names of a server as text; if any look like GPU metrics, only these names."""
+    """List a server's metric names as text. If any look like GPU metrics, list only these."""
     of_gpus = {name for name in names if re.search("gpu|dcgm|rocm|xpu|npu", name, re.IGNORECASE)}
-    return shown_names(of_gpus or names) or "no metric at all"
+    return shown_names(of_gpus or names) or "no metrics at all"
 
 
 def _clock(moment: float) -> str:
@@ -99,11 +100,11 @@ def _clock(moment: float) -> str:
 
 
 class _TooMuchError(Exception):
-    """The window exceeds a limit of the server; the text is the server's message."""
+    """The window exceeds a server limit. The exception's message is the server's."""
 
 
 class _BusyError(Exception):
-    """The server may answer later; `pause` is the requested wait [s]."""
+    """The server may respond later. `pause` is the requested wait [s]."""
 
     def __init__(self, reason: object, pause: float | None = None) -> None:
         self.pause = pause
@@ -112,7 +113,7 @@ class _BusyError(Exception):
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A server and the folder for its answers.
+    """A server and the folder for its responses.
 
     Raises
     ------
@@ -136,19 +137,19 @@ class Prometheus:
             )
 
     def fetch(self, start: float, end: float, progress: Progress) -> list[Path]:
-        """Save the samples of every metric of a column from `start` to `end` [s since 1970], and return the files.
+        """Save the samples of every metric that fills a column from `start` to `end` [s since 1970]. Return the files.
 
         Raises
         ------
         SourceError
-            The server does not return the samples; a later call continues after the saved samples.
+            The server does not return the samples. A later call continues after the saved samples.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         names = self._names(start, end)
         have = [name for name in (*METRICS, *NODE_METRICS) if name in names]
         if not have:
             raise SourceError(
-                "has no metric that tracekit reads",
+                "has no metrics that tracekit reads",
                 where=self.address,
                 hint=f"it has {_like_gpus(names)}; docs/telemetry.md lists the metrics that tracekit reads",
             )
@@ -179,13 +180,13 @@ class Prometheus:
 
     def _not_prometheus(self, said: bytes) -> SourceError:
         return SourceError(
-            f"does not answer like Prometheus: {said.decode('utf-8', 'replace')}",
+            f"does not respond like Prometheus: {said.decode('utf-8', 'replace')}",
             where=self.address,
-            hint="check that the address is that of Prometheus, without /api/v1, and needs no log-in",
+            hint="check that this is the address of Prometheus, without /api/v1, and needs no login",
         )
 
     def _answers(self, metric: str, start: float, end: float) -> Iterator[tuple[float, float, Path]]:
-        """Yield time windows with the files of their samples, earliest first."""
+        """Yield time windows with the files that contain their samples, earliest first."""
 
         def samples(first: float, last: float) -> Path:
             path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
@@ -205,12 +206,12 @@ class Prometheus:
     def _windows(
         self, what: str, windows: list[tuple[float, float]], answer: Callable[[float, float], T]
     ) -> Iterator[tuple[float, float, T]]:
-        """Yield each window with its answer, earliest first; a window that the server rejects is halved.
+        """Yield each window with its response, earliest first. A window that the server rejects is halved.
 
         Raises
         ------
         SourceError
-            The server rejects a window of one minute, does not answer, or its answers never end.
+            The server rejects a window of one minute, does not respond, or its responses never end.
         """
         left, too_large = windows[::-1], 0
         while left:
@@ -222,7 +223,7 @@ class Prometheus:
                 too_large = too_large + 1 if isinstance(error, TooLargeError) else 0
                 if too_large >= _TOO_LARGE:
                     raise SourceError(
-                        f"the server's answers never end ({span}): {error}",
+                        f"the server's responses never end ({span}): {error}",
                         where=self.address,
                         hint="query Prometheus directly, without a proxy",
                     ) from error
@@ -230,29 +231,29 @@ class Prometheus:
                     raise SourceError(
                         f"the server rejects even a window of one minute ({span}): {error}",
                         where=self.address,
-                        hint="raise its limits, such as --query.max-samples of Prometheus",
+                        hint="raise its limits, such as Prometheus's --query.max-samples",
                     ) from error
                 middle = (first + last) / 2
                 left += [(middle, last), (first, middle)]
                 continue
             except (_BusyError, ExchangeError) as error:
                 raise SourceError(
-                    f"the server does not answer: {error} ({span})",
+                    f"the server does not respond: {error} ({span})",
                     where=self.address,
-                    hint="run the same command again later: it continues from here",
+                    hint="run the same command again later; it continues from this point",
                 ) from error
             too_large = 0
             yield first, last, found
 
     def _ask(self, what: str, query: dict[str, str], path: Path) -> None:
-        """Save the answer to a query, retrying while the server is busy.
+        """Save the response to a query, retrying while the server is busy.
 
         Raises
         ------
         _TooMuchError, TooLargeError
-            The answer exceeds a limit of the server or of tracekit.
+            The response exceeds a limit of the server or of tracekit.
         _BusyError, ExchangeError
-            The last try failed, or the answer was not complete in time.
+            The last try failed, or the response was not complete in time.
         """
         for failures in range(1, QUESTIONS.attempts + 1):
             try:
@@ -286,14 +287,14 @@ class Prometheus:
             part.unlink(missing_ok=True)
 
     def _require_success(self, part: Path, size: int) -> None:
-        """Reject an answer that does not begin and end like an answer of Prometheus."""
+        """Reject a response that does not begin and end like one from Prometheus."""
         with part.open("rb") as file:
             head = file.read(64)
             file.seek(max(0, size - 64))
             tail = file.read(64)
         begins, ends = b"".join(head.split()).startswith(b'{"status":"success"'), tail.rstrip().endswith(b"}")
         if not begins or not ends:
-            raise self._not_prometheus(b"an answer without an end" if begins or not size else head[:40])
+            raise self._not_prometheus(b"a response without an end" if begins or not size else head[:40])
 
     def _refused(self, answer: Answer) -> Exception:
         """Return the error for an HTTP status, including the server's message."""
@@ -305,7 +306,7 @@ class Prometheus:
             return _TooMuchError(what)
         if answer.status in (429, 500, 502, 503, 504):
             return _BusyError(what, answer.retry_after_s)
-        hint = "check that the address is that of Prometheus, without /api/v1"
+        hint = "check that this is the address of Prometheus, without /api/v1"
         if answer.status in (401, 403):
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
         if 300 <= answer.status < 400:
@@ -314,7 +315,7 @@ class Prometheus:
 
 
 def _said(text: str) -> tuple[str, str]:
-    """Return the error message of an answer and its type; for the page of a proxy, the type is ''."""
+    """Return a response's error message and its type, which is '' for a proxy's page."""
     try:
         stated = json.loads(text)
         said, kind = str(stated.get("error", "")), str(stated.get("errorType", ""))
@@ -324,12 +325,12 @@ def _said(text: str) -> tuple[str, str]:
 
 
 def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
-    """Read telemetry, and join it with the complete tables of machines and jobs of the log.
+    """Read telemetry, and join it with the log's complete tables of machines and jobs.
 
     Raises
     ------
     SourceError
-        A file cannot be read as its detected kind, or a server does not answer.
+        A file cannot be read as its detected kind, or a server does not respond.
     """
     series, conditions = SeriesTable(), NodeConditions()
     with sink.connect() as con, SampleFile(sink.writer.scratch / "telemetry.samples") as samples:
@@ -347,11 +348,11 @@ def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> N
         if conditions and frame.base == "absolute":
             conditions.write(con, sink)
         elif conditions:
-            sink.note(f"the times of the log are {frame.base}, so we ignore the node states in telemetry")
+            sink.note(f"the log's times are {frame.base}, so we ignore the node states in telemetry")
         if series.numbers:
             join(con, samples, series, sink)
         elif not conditions:
-            sink.note("the telemetry contains no sample that tracekit reads")
+            sink.note("the telemetry contains no samples that tracekit reads")
 
 
 _OWN_BATCH = 1 << 19
@@ -359,7 +360,7 @@ _OWN_KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
 
 
 def samples_lack_jobs(sink: Sink) -> bool:
-    """Return whether the samples of the log cannot be joined with jobs by GPU."""
+    """Return whether the log's samples cannot be joined with jobs by GPU."""
     if not sink.has("gpu_utilization"):
         return False
     with sink.connect() as con:
@@ -371,9 +372,9 @@ def samples_lack_jobs(sink: Sink) -> bool:
 
 
 def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples]:
-    """Yield the samples of gpu_utilization and remove the table; the join writes it again.
+    """Yield the samples of gpu_utilization and remove the table, which the join writes again.
 
-    The rules of other telemetry apply; a job name from a mapped column is treated as a label.
+    The rules for other telemetry apply. A job name from a mapped column is treated as a label.
     """
     import pyarrow.parquet as pq
 
@@ -397,7 +398,7 @@ def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples
 
 
 def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTable, sink: Sink) -> None:
-    """Write gpu_utilization and GPU errors, using the attached tables of the log."""
+    """Write gpu_utilization and GPU errors, using the log's attached tables."""
     sink.progress.stage("joining telemetry with jobs")
     con.register("series_label", series.frame().to_arrow())
     con.execute("CREATE TABLE label AS SELECT * FROM series_label")
@@ -408,7 +409,7 @@ def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTabl
 def _pulled(
     con: duckdb.DuckDBPyConnection, address: str, window: tuple[datetime | None, datetime | None], sink: Sink
 ) -> list[SourceFile]:
-    """Return a server's answers for the time in which attempts ran, or for the user's time range in UTC."""
+    """Return a server's responses for the time in which attempts ran, or for the user's time range in UTC."""
     first, last, running = con.execute(
         """SELECT epoch(min(start_time)), epoch(max(greatest(start_time, end_time))), count(*) > count(end_time)
         FROM attempts WHERE start_time IS NOT NULL"""
@@ -426,7 +427,7 @@ def _pulled(
     server = Prometheus(address, answers_of(sink.writer.target) / digest)
     saved = {path.name for path in server.fetch(begin, end, sink.progress)}
     bounds = "within --from and --to" if any(window) else "from the first start to the last end"
-    sink.note(f"telemetry of {address}: {len(saved)} answers, raw samples {bounds}")
+    sink.note(f"telemetry from {address}: {len(saved)} responses, raw samples {bounds}")
     return [replace(file, path=f"{digest}/{file.path}") for file in source_files(server.folder) if file.path in saved]
 
 

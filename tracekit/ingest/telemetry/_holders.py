@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import Keys, Wide
 
 
-# The name of a host may include its cluster and its domain; if a name matches several machines, the host has no match.
+# A host's name may include its cluster and domain. If a name matches several machines, the host has no match.
 _NODES = """
 CREATE TABLE host_node AS
 WITH known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM placements),
@@ -60,14 +60,14 @@ SELECT DISTINCT p.place, p.node_id, p.gpu_index, p.gpu_instance, n.cluster
 FROM placed p LEFT JOIN nodes n USING (node_id)"""
 
 _UNPLACED = "telemetry series without a GPU or machine; ignored"
-_UNKNOWN = "telemetry machines that the log does not name; their samples are kept but belong to no job"
+_UNKNOWN = "machines in telemetry that the log does not name; their samples are kept but belong to no job"
 _SHARED_NAME = (
-    "telemetry machines whose name matches several machines of the log; their samples keep the name in the telemetry"
+    "machines in telemetry whose name matches several machines of the log; their samples keep the name in the telemetry"
 )
 
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Create the table `placed`: the machine, GPU and column of each series in the table `label`."""
+    """Create the `placed` table with the machine, GPU and column of each series in the `label` table."""
     rows = [(name, m.column, m.factor, m.rank) for name, m in (METRICS | OWN).items()]
     frame = pl.DataFrame(rows, schema=["name", "column", "factor", "rank"], orient="row")
     con.register("metric_rows", frame.to_arrow())
@@ -92,8 +92,9 @@ def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         run_checks(con, sink, [check])
 
 
-# A monitor identifies a job by the scheduler's number (the id without the cluster and the suffix of a reused id), and a
-# pod by namespace and name. In Slurm, the components of a heterogeneous job have the numbers after the job's number.
+# A monitor identifies a job by the scheduler's number, which is the id without the cluster and the suffix of a reused
+# id. It identifies a pod by namespace and name. In Slurm, the components of a heterogeneous job have the numbers after
+# the job's number.
 _KEYS = """
 CREATE TABLE key AS
 WITH own AS (
@@ -111,7 +112,7 @@ SELECT DISTINCT key, job_id FROM (
     SELECT j.vc || '/' || p.instance, p.job_id FROM placements p JOIN jobs j USING (job_id))
 WHERE key IN (SELECT name FROM holder)"""
 
-# If several clusters use the same job numbers, the cluster of the machine decides.
+# If several clusters use the same job numbers, the machine's cluster decides.
 _HELD = """
 CREATE TABLE held AS
 WITH run AS (
@@ -127,8 +128,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# If the log does not record which GPUs of a machine a job uses, only a job on all GPUs of the machine is certain: as
-# many GPUs as the machine list and the telemetry show.
+# If the log does not record which of a machine's GPUs a job uses, the job is certain only if it uses all of them, that
+# is, as many GPUs as the machine list and the telemetry show.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (
@@ -168,12 +169,12 @@ _MICROSECONDS = f"epoch_us(since) AS since, CASE WHEN isfinite(until) THEN epoch
 
 
 class Matched(NamedTuple):
-    """The jobs of the rows of a batch, as indices into `Holders.jobs` and `Holders.held`; -1 for no job."""
+    """The jobs of a batch's rows, as indices into `Holders.jobs` and `Holders.held`, or -1 for no job."""
 
     named: NDArray[np.int64]
     """The row of `held` for the job in the labels."""
     job: NDArray[np.int64]
-    """The job of `named`, otherwise the only job on the machine."""
+    """The job of `named`, or else the only job on the machine."""
     doubtful: NDArray[np.bool_]
     """Whether several jobs may have used the GPU."""
     free: NDArray[np.bool_]
@@ -181,10 +182,10 @@ class Matched(NamedTuple):
 
 
 class Holders:
-    """The times in which jobs named in labels ran (`held`), and in which one job used a whole machine (`owned`).
+    """The times in which jobs named in labels ran (`held`), and in which a single job used a whole machine (`owned`).
 
-    In `held`, the times of one name in one cluster do not overlap; in `owned`, the times of one machine do not overlap.
-    So each sample is in at most one time of each.
+    In `held`, the times of one name in one cluster do not overlap. In `owned`, the times of one machine do not overlap.
+    Therefore, each sample is in at most one time in `held` and one in `owned`.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -212,7 +213,7 @@ class Holders:
         self._labelled = frame_of(con, "SELECT DISTINCT node_id FROM placed WHERE holder IS NOT NULL")["node_id"]
 
     def of_batch(self, keys: Keys) -> pl.DataFrame:
-        """Return the places of a batch, in the order of the batch."""
+        """Return a batch's places, in the batch's order."""
         return pl.DataFrame({"place": keys.places}).join(self.places, on="place", how="left", maintain_order="left")
 
     def match(self, rows: Wide) -> Matched:
@@ -234,13 +235,13 @@ class Holders:
         return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
 
     def _named(self, rows: Wide, places: pl.DataFrame, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the row of `held` for each row's holder in the cluster of its machine."""
+        """Return the row of `held` for each row's holder in its machine's cluster."""
         width = len(places)
         # Rows of one holder and place are adjacent.
         both = rows.holder[labelled] * width + rows.local[labelled]
         begins = np.flatnonzero(np.concatenate([[True], np.diff(both) != 0]))
         found_pairs, seen, of_run = np.unique(both[begins], return_index=True, return_inverse=True)
-        # Pairs are numbered in order of appearance; if each pair has one run, its rows are in the order of the numbers.
+        # Pairs are numbered in order of appearance. If each pair has one run, its rows are in the order of the numbers.
         order = np.argsort(seen)
         pairs = found_pairs[order]
         of_row = np.repeat(np.argsort(order)[of_run], np.diff(np.append(begins, len(both))))
@@ -255,15 +256,15 @@ class Holders:
 
     @staticmethod
     def _column(column: pl.Series, at: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the values of a numeric column at some rows; -1 for no value."""
+        """Return the values of a numeric column at some rows, or -1 for no value."""
         values = np.append(column.fill_null(-1).cast(pl.Int64).to_numpy(), -1)
         return values[at]
 
 
 def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, for each time of the batch, the row of `spans` that contains the time; -1 if no row does.
+    """Return, for each time of the batch, the row of `spans` that contains the time, or -1 if no row does.
 
-    Spans are ordered by `local` and `since`; those of one `local` do not overlap.
+    Spans are ordered by `local` and `since`. Spans with the same `local` do not overlap.
     """
     at = np.full(len(time), -1, dtype=np.int64)
     spans = spans.with_row_index("row").filter(
@@ -276,11 +277,11 @@ def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDA
     until = np.minimum(spans["until"].to_numpy() - keys.origin, keys.span)
     passed, width = time - keys.origin, keys.span
     if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
-        # Place and time do not fit into one number; ranks of the times give the same result.
+        # Place and time do not fit into one number, but ranks of the times give the same result.
         moments = np.unique(passed)
         passed, since, until = (np.searchsorted(moments, t) for t in (passed, since, until))
         width = len(moments)
-    # Spans are few and rows are many, so each span is looked up among the rows.
+    # There are few spans and many rows, so each span is looked up in the rows.
     moment = local * width + passed
     order = None if (np.diff(moment) >= 0).all() else np.argsort(moment, kind="stable")
     first, end = (np.searchsorted(moment, where * width + t, sorter=order) for t in (since, until))

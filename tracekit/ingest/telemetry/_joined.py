@@ -1,4 +1,4 @@
-"""Write gpu_utilization with the job of each sample, and complete placements with the GPUs shown in labels."""
+"""Write gpu_utilization with each sample's job, and complete placements with the GPUs shown in labels."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import SampleFile, Wide
 
 
-# Check whether the clock of the telemetry agrees with the clock of the log.
+# Check whether the telemetry's clock agrees with the log's clock.
 #
-# With labels, the first sample of a job follows its start by at most one sampling interval; the drift is the median of
-# this delay over jobs. Without labels, a busy GPU must have a job: the shift, in half-hours, that puts the most busy
+# With labels, a job's first sample follows its start by at most one sampling interval, and the drift is the median of
+# this delay over jobs. Without labels, a busy GPU must have a job, so the shift, in half-hours, that puts the most busy
 # samples into the times of jobs reveals a wrong time zone.
 
 _LEAST_JOBS = 5
@@ -36,7 +36,7 @@ _CLOCK_BUSY_PCT = 10.0
 
 
 class BusySamples:
-    """A random sample of the times of busy GPUs, on machines with jobs."""
+    """A random sample of the times at which GPUs were busy, on machines with jobs."""
 
     def __init__(self, holders: Holders) -> None:
         self._holders = holders
@@ -45,7 +45,7 @@ class BusySamples:
         self.drawn = pl.DataFrame(schema={"node_id": pl.String, "time": pl.Int64, "lot": pl.Float64})
 
     def add(self, rows: Wide) -> None:
-        """Add a random sample of the rows of a batch."""
+        """Add a random sample of a batch's rows."""
         if "utilization_pct" not in rows.values:
             return
         nodes = self._holders.of_batch(rows.keys)["node_id"]
@@ -62,7 +62,7 @@ class BusySamples:
 
 
 def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: Sink) -> None:
-    """Report if the clock of the telemetry differs from the clock of the log; no times are shifted.
+    """Report if the telemetry's clock differs from the log's clock. No times are shifted.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
     jobs, first, last = _drift(holders, spans)
     shift = None
     if jobs >= _LEAST_JOBS and first is not None and last is not None:
-        # A wrong clock shifts both ends; samples that begin late or end early shift only one end.
+        # A wrong clock shifts both ends, whereas samples that begin late or end early shift only one end.
         shift = first if abs(first - last) < max(abs(first), abs(last)) and abs(first) > _SLACK_S else 0.0
     elif jobs == 0:
         shift = _shift_of_busy_times(holders.owned, busy.drawn.select("node_id", "time"))
@@ -84,12 +84,12 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(differs),
         1,
-        "1 if the clock or time zone of the telemetry differs from that of the log, so samples do not match their jobs",
+        "1 if the telemetry's clock or time zone differs from the log's, so samples do not match their jobs",
         [words] if differs else None,
     )
     if differs:
         sink.note(
-            f"{words}: set the log's time zone (--option timezone=NAME), or export the telemetry with the right clock"
+            f"{words}: set the log's time zone (--option timezone=NAME), or export the telemetry with the correct clock"
         )
 
 
@@ -104,7 +104,7 @@ def _drift(holders: Holders, spans: pl.DataFrame) -> tuple[int, float | None, fl
 
 
 def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | None:
-    """Return the negated shift [s] that moves busy samples into the times of jobs; None if it is unclear."""
+    """Return the negated shift [s] that moves busy samples into the times of jobs, or None if it is unclear."""
     if len(busy) < _LEAST_SAMPLES:
         return None
     held = owned.select("node_id", "since", "until").sort("since")
@@ -117,11 +117,10 @@ def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | Non
     return -60.0 * best if shares[best] >= 0.9 and shares[best] >= shares[0] + 0.1 else 0.0
 
 
-# Write GPU errors (XID) as events of their node.
+# Write GPU errors (XID) as node events.
 #
-# The metric keeps the number of the last error until the driver is reset, so only a change to another number is an
-# error. An error in the first sample of a GPU happened earlier, at an unknown time.
-# Numbers: docs.nvidia.com/deploy/xid-errors.
+# The metric keeps the last error's number until the driver is reset, so only a change to another number is an error. An
+# error in a GPU's first sample happened earlier, at an unknown time. Numbers: docs.nvidia.com/deploy/xid-errors.
 
 CAUSES = {
     "gpu memory": (48, 63, 64, 92, 94, 95),
@@ -130,14 +129,14 @@ CAUSES = {
     "software": (13, 31, 43, 45, 68, 69),
 }
 """XID numbers by common word for the cause: double-bit errors and remapped memory rows, a GPU lost from the bus, links
-between GPUs, program faults. All other numbers are 'xid'.
+between GPUs, and program faults. All other numbers are 'xid'.
 """
 
-_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they have no event"
+_BEFORE = "GPU errors (XID) in a GPU's first sample; their time is unknown, so they have no event"
 
 
 def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink: Sink) -> None:
-    """Add the errors to node_events, with the state degraded and the time of the first sample that shows them.
+    """Add the errors to node_events, with the degraded state and the time of the first sample that shows them.
 
     Parameters
     ----------
@@ -171,11 +170,11 @@ _BUSY_PCT = 5.0
 
 _MEANINGS = {
     "telemetry_of_unknown_jobs": "GPU samples whose labels name a job that is not in the log; they belong to no job",
-    "telemetry_outside_its_job": "GPU samples whose labels name a job that, by the log, did not run at that time; "
-    "they belong to no job",
-    "telemetry_ambiguous": "GPU samples of a machine with several jobs, or with a job on some of its GPUs, if neither "
-    "labels nor the log show which job used which GPU; they belong to no job",
-    "telemetry_busy_and_free": "GPU samples above 5 % utilization although no job of the log used a GPU of the machine",
+    "telemetry_outside_its_job": "GPU samples whose labels name a job that, according to the log, did not run at that "
+    "time; they belong to no job",
+    "telemetry_ambiguous": "GPU samples from a machine with several jobs, or with a job on some of its GPUs, if "
+    "neither the labels nor the log show which job used which GPU; they belong to no job",
+    "telemetry_busy_and_free": "GPU samples above 5 % utilization although no job in the log used a GPU of the machine",
 }
 _DIFFERENT = (
     "placements whose number of GPUs in the telemetry labels differs from the log; the number in the log is kept"
@@ -199,7 +198,7 @@ class _Counts:
         self._examples: dict[str, set[str]] = {name: set() for name in _MEANINGS}
 
     def add(self, rows: Wide, matched: Matched, known: np.ndarray, holders: Holders, names: pl.Series) -> None:
-        """Count the rows of a batch; `known` are the holders found in the log, `names` their names."""
+        """Count a batch's rows. `known` are the holders found in the log, and `names` are their names."""
         labelled = rows.holder >= 0
         self.total += len(rows.key)
         self.labelled += int(labelled.sum())
@@ -225,13 +224,13 @@ class _Counts:
             self._examples[name] = set(sorted(self._examples[name] | set(shown))[:_EXAMPLES])
 
     def report(self, sink: Sink) -> None:
-        """Record the counts as checks, and add a note that sums them up."""
+        """Record the counts as checks, and add a note that summarizes them."""
         for name, count in self.found.items():
             of = self.labelled if "job" in name else self.total - self.labelled
             sink.check(name, count, of, _MEANINGS[name], sorted(self._examples[name]) if count else None)
         sink.note(
-            f"{self.total:,} GPU samples of telemetry: {self.named:,} belong to the job in their labels, "
-            f"{self.owned:,} to the only job of their machine; if the log names the GPUs of a job, its samples are "
+            f"{self.total:,} GPU samples in telemetry: {self.named:,} belong to the job in their labels, and "
+            f"{self.owned:,} to the only job on their machine; if the log names a job's GPUs, its samples are "
             "matched by GPU and time"
         )
 
@@ -239,7 +238,7 @@ class _Counts:
 def write_samples(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> None:
     """Write gpu_utilization and GPU errors, after `place_series` has assigned each series to a GPU.
 
-    The rows of the log come first.
+    The log's rows come first.
     """
     holders = Holders(con)
     names = frame_of(con, "SELECT holder, name FROM holder ORDER BY holder")
@@ -281,7 +280,7 @@ def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) 
 
 
 def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
-    """Return the GPUs of each attempt according to the labels."""
+    """Return each attempt's GPUs according to the labels."""
     # Rows of one attempt and place are nearly always adjacent, so comparing neighbours removes most repeats.
     first = np.diff(matched.named, prepend=-1) != 0
     first |= np.diff(rows.local, prepend=-1) != 0

@@ -1,13 +1,12 @@
-"""Turn the conditions of Kubernetes nodes, as exported by kube-state-metrics, into node events.
+"""Turn Kubernetes node conditions, as exported by kube-state-metrics, into node events.
 
 `kube_node_status_condition` has one series per status of each condition, with the value 1 while the condition has that
-status. A node is down while its condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node
-is cordoned; the node is then drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
+status. A node is down while its Ready condition is false or unknown. `kube_node_spec_unschedulable` is 1 while a node
+is cordoned, which means drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
-An event lasts from the first sample that shows it to the first later sample that does not show it. Both start and end
-are late by up to one sampling interval. If the first sample of a node already shows an event, the event began earlier,
-at an unknown time; it then begins with that sample and is counted. An event that the last sample still shows has no
-end.
+An event lasts from the first sample that shows it to the next sample that does not. Both start and end are late by up
+to one sampling interval. If a node's first sample already shows an event, the event began earlier, at an unknown time.
+Its recorded start is then that sample, and it is counted. An event that the last sample still shows has no end.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 
 SOURCE = "kube-state-metrics"
 _LIST = "kubernetes"
-"""Source of the states in a node list; these states have no ends."""
+"""Source of the states in a node list. These states have no ends."""
 
 _READY, _CORDONED = NODE_METRICS
 _WORDS = {f"{_READY}.false": "Ready is false", f"{_READY}.unknown": "Ready is unknown", f"{_READY}.true": None}
-"""Meaning of a series with the value 1; the series 'true' is inverted."""
+"""Meaning of a series with the value 1. The 'true' series is inverted."""
 
 _BEFORE = (
-    "outages of Kubernetes nodes that the first sample of the node already shows; they began earlier, but their "
+    "outages of Kubernetes nodes that the node's first sample already shows; they began earlier, but their "
     "recorded start is that sample"
 )
 _NO_NODE = "series on conditions of Kubernetes nodes without a node name; ignored"
@@ -46,9 +45,9 @@ _AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; i
 
 
 def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
-    """Return the condition and the node of a series; None for a series of another metric or another condition.
+    """Return a series' condition and node, or None for a series of another metric or another condition.
 
-    If the exporter has its own label `node`, Prometheus renames the label of the node to `exported_node`.
+    If the exporter has its own `node` label, Prometheus renames the node's label to `exported_node`.
     """
     name = metric.get("__name__")
     if name not in NODE_METRICS:
@@ -64,7 +63,7 @@ def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
 
 
 class NodeConditions:
-    """Collects samples of conditions, and writes the resulting events."""
+    """Collects condition samples, and writes the resulting events."""
 
     def __init__(self) -> None:
         kinds = {"host": pl.String, "metric": pl.String, "time": pl.Int64, "holds": pl.Boolean}
@@ -92,7 +91,7 @@ class NodeConditions:
         return True
 
     def write(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-        """Add the events to node_events; they replace states from Kubernetes node lists, which have no end.
+        """Add the events to node_events. They replace states from Kubernetes node lists, which have no end.
 
         Parameters
         ----------
@@ -132,18 +131,18 @@ class NodeConditions:
 
 
 def outages(samples: pl.DataFrame, words: Mapping[str, str | None], state: str) -> pl.DataFrame:
-    """Return the times in which the last sample of at least one of the metrics `words` holds.
+    """Return the times in which the last sample of at least one metric in `words` holds.
 
     Parameters
     ----------
     samples : DataFrame
-        Columns host, metric, time [us since 1970] and holds. If two samples of the same time differ, the metric holds.
+        Columns host, metric, time [us since 1970] and holds. If two samples at the same time differ, the metric holds.
 
     Returns
     -------
     DataFrame
         Columns host, start_time, end_time (NULL if the last sample still shows the outage), state, source_cause (the
-        words of the first metric that holds at the start), and `first`: whether the host's first sample shows it.
+        words of the first metric that holds at the start) and `first` (whether the host's first sample shows it).
     """
     own = (
         samples.filter(pl.col("metric").is_in(list(words)))

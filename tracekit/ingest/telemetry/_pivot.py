@@ -1,13 +1,13 @@
-"""Turn series and samples into one row per GPU and time, for some machines at once.
+"""Turn series and samples into one row per GPU and time, for some machines at a time.
 
-The place and time of a row are one number, `key`: the place in the batch times the time span of the batch, plus the
-time since the start of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
+A row's place and time are one number, `key`, which is the place in the batch times the batch's time span, plus the time
+since the start of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
 nearly always scraped together, so comparing arrays finds the rows. SQL handles only places with two samples of a metric
 for the same time.
 
 Between reading and joining, samples are in a plain file of numbers, with a list of its runs of samples in memory.
-Readers yield samples series by series, which is nearly the order of the join, machine by machine. With the list, the
-samples of a machine are found without sorting all samples.
+Readers yield samples series by series, which is nearly the machine-by-machine order of the join. The list makes it
+possible to find a machine's samples without sorting all samples.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 _BATCH = 1 << 21
-"""Number of samples joined at once; the samples of one GPU are never split."""
+"""Number of samples to join at once. One GPU's samples are never split."""
 
 WIDEST = 1 << 62
-"""Upper bound for place and time as one number."""
+"""Upper bound for the number that encodes place and time."""
 
 SLOTS = tuple(sorted({(m.column, m.rank) for m in (*METRICS.values(), *OWN.values(), DIVIDED)}))
-"""Columns, each with the rank of the metric that fills it."""
+"""Columns, each with the rank of its metric."""
 
 _ENDED = (
-    "samples of a series at times when a later series of the same GPU has samples too, because query_range repeats "
+    "samples of a series at times when a later series of the same GPU also has samples, because query_range repeats "
     "values for 5 minutes after the end of a series; the later series is used"
 )
 _CONTRADICTION = (
-    "contradicting samples of a metric for the same GPU and time, from series that began at the same time; the "
+    "contradictory samples of a metric for the same GPU and time, from series that began at the same time; the "
     "largest is used"
 )
 _NOT_MEASURED = (
     "samples of divided GPUs (MIG), or of their parts, that are always 0 % utilization: the driver does not "
     "measure it, so it is unknown"
 )
-_IMPOSSIBLE = "samples below 0 or above the maximum of the metric; ignored"
+_IMPOSSIBLE = "samples below 0 or above the metric's maximum; ignored"
 
 
 _BYTES = 8
@@ -58,7 +58,7 @@ _BYTES = 8
 
 
 class SampleFile:
-    """Runs of samples, each of one series, with times and values side by side.
+    """Stores runs of samples, each from one series, with times and values side by side.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class SampleFile:
         self._file.close()
 
     def add(self, series: int, times: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        """Append samples of a series; times in microseconds since 1970."""
+        """Append samples of a series, with times in microseconds since 1970."""
         if not len(times):
             return
         if (np.diff(times) < 0).any():
@@ -95,7 +95,7 @@ class SampleFile:
             column.append(int(number))
 
     def runs(self) -> pl.DataFrame:
-        """Return the runs: series, offset (samples before it), count, first and last time."""
+        """Return each run's series, offset (number of samples before it), count, and first and last time."""
         columns = {
             "series": self._series, "count": self._counts, "first": self._firsts, "last": self._lasts
         }  # fmt: skip
@@ -124,7 +124,7 @@ class Keys(NamedTuple):
     origin: int
     """First time of the batch [us since 1970]."""
     span: int
-    """Time span of the batch from `origin` on [us]."""
+    """Time span of the batch, starting at `origin` [us]."""
 
     def of(self, local: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the keys for places, given by their number in the batch, and times within its span."""
@@ -141,9 +141,9 @@ class Wide(NamedTuple):
     time: NDArray[np.int64]
     """Time in microseconds since 1970."""
     holder: NDArray[np.int64]
-    """The job or pod in the labels, by its number; -1 if unknown."""
+    """Number of the job or pod in the labels, or -1 if unknown."""
     values: dict[str, NDArray[np.float64]]
-    """Values by column; NaN means unknown."""
+    """Values by column. NaN means unknown."""
     xids: pl.DataFrame
     """The errors at each change: place, time, xid, and `old` if a GPU's first sample shows the error."""
 
@@ -161,7 +161,7 @@ class _Samples(NamedTuple):
 
 
 def batches(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> Iterator[Wide]:
-    """Yield the rows of all series of the table `placed`, in the order of their places."""
+    """Yield the rows of all series in the `placed` table, in the order of their places."""
     placed = frame_of(
         con, """SELECT series, place, "column", rank, factor, coalesce(holder, -1)::BIGINT AS holder FROM placed"""
     )
@@ -242,7 +242,7 @@ def _in_order(part: _Samples) -> _Samples:
 
 
 def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
-    """Return the errors at each change; for several errors at one time, the largest number is used."""
+    """Return the errors at each change. If there are several errors at one time, the largest number is used."""
     kinds = {"place": pl.Int64, "time": pl.Int64, "xid": pl.Int64, "old": pl.Boolean}
     if part is None or not len(part.key):
         return pl.DataFrame(schema=kinds)
@@ -259,8 +259,8 @@ def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(kinds, columns, strict=True)), schema=kinds)
 
 
-# Among samples of one metric, GPU and time, the series whose gapless run began last is used. A run is gapless if no gap
-# is longer than the scrape interval.
+# If several samples have the same metric, GPU and time, the series whose gapless run began last is used. A run is
+# gapless if no gap is longer than the scrape interval.
 _LATEST = """
 WITH step AS (
     SELECT coalesce(median(step), 60) AS step FROM (

@@ -1,12 +1,12 @@
-"""Represent series of samples on their way into a Trace, and name the metrics of GPU monitors and their columns.
+"""Represent series of samples during ingest, and name the metrics of GPU monitors and their columns.
 
 A series is one metric of one GPU under one set of labels. Its labels are stored once, and each sample is only three
-numbers, so months of a cluster stay small until DuckDB joins them.
+numbers, so months of a cluster's data stay small until DuckDB joins them.
 
-Names of metrics: NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's Jobstats
-(nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*), the Alliance's slurm-job-exporter (slurm_job_*), AMD's
-device_metrics_exporter (gpu_*, with the prefix amd_ in some clusters) and omnistat (rocm_*), and the conventions of
-OpenTelemetry (hw.gpu.*), in which Prometheus replaces dots by underscores and appends the unit.
+The metric names come from NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's
+Jobstats (nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*), the Alliance's slurm-job-exporter
+(slurm_job_*), AMD's device_metrics_exporter (gpu_*, with the prefix amd_ in some clusters) and omnistat (rocm_*), and
+OpenTelemetry's conventions (hw.gpu.*), in which Prometheus replaces dots by underscores and appends the unit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GIB = 2.0**-30
 _MIB = 2.0**-10
 
 XID = "xid"
-"""The metric with the number of the last error; it fills node_events."""
+"""The metric with the number of the last error, which fills node_events."""
 
 
 class Metric(NamedTuple):
@@ -41,11 +41,11 @@ class Metric(NamedTuple):
 
     column: str
     factor: float = 1.0
-    """Factor from the unit of the metric to the unit of the column."""
+    """Factor from the metric's unit to the column's unit."""
     rank: int = 0
     """If two metrics fill the same column for one GPU, the metric with the lower rank is used."""
     is_counter: bool = False
-    """Whether the metric is a counter, such as energy; the column then gets the increase per second."""
+    """Whether the metric is a counter, such as energy. The column then gets the increase per second."""
 
 
 MOST = {
@@ -56,13 +56,14 @@ MOST = {
     "tensor_active_pct": 101.0,
     XID: 100_000.0,
 }
-"""Maximum valid values; without a sensor, DCGM reports a 'blank' number in the billions. A share may slightly exceed
+"""Maximum valid values. Without a sensor, DCGM reports a 'blank' number in the billions. A share may slightly exceed
 100 %, because its interval is rounded.
 """
 
 METRICS = {
     "DCGM_FI_DEV_GPU_UTIL": Metric("utilization_pct"),
-    # Share of time in which the graphics or compute engine was active; the only utilization metric for MIG slices.
+    # Share of time in which the graphics or compute engine was active. This is the only utilization metric for MIG
+    # slices.
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Metric("utilization_pct", 100.0, rank=1),
     "DCGM_FI_DEV_FB_USED": Metric("memory_used_gib", _MIB),
     "DCGM_FI_DEV_POWER_USAGE": Metric("power_w"),
@@ -105,32 +106,32 @@ METRICS = {
     "hw.energy": Metric("power_w", rank=3, is_counter=True),
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Metric("power_w", 1e-3, rank=3, is_counter=True),
 }
-"""The metrics that are read, by name."""
+"""The metrics to read, by name."""
 
 NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
-"""Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions, and whether it is cordoned."""
+"""Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions and whether it is cordoned."""
 
 DIVIDED = Metric("utilization_pct", rank=2)
 """Utilization of a divided GPU (MIG) and of its slices, which the driver does not measure. The engine-active share
-takes precedence; a utilization that is never above 0 is unknown.
+takes precedence. A utilization that is never above 0 is unknown.
 """
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
 """Columns of gpu_utilization that telemetry fills."""
 
 OWN = {f"gpu_utilization.{column}": Metric(column, rank=-1) for column in COLUMNS}
-"""Metrics for columns already filled by the log or a mapping file; all their values are accepted."""
+"""Metrics for columns already filled by the log or a mapping file. All their values are accepted."""
 
 
 class Labels(NamedTuple):
-    """The GPU, machine and job of a series, as the monitor names them; None if it does not."""
+    """The GPU, machine and job of a series, as the monitor names them, or None if it does not name them."""
 
     host: str | None
     """Name of the machine."""
     gpu_index: int | None = None
     uuid: str | None = None
     gpu_instance: str | None = None
-    """Part of a divided GPU (MIG): its profile, if known, and its number on the GPU, such as 3g.40gb/1."""
+    """Part of a divided GPU (MIG), given by its profile, if known, and its number on the GPU, such as 3g.40gb/1."""
     job: str | None = None
     """The scheduler's job number."""
     namespace: str | None = None
@@ -156,7 +157,7 @@ class SeriesTable:
     numbers: dict[tuple[Labels, str], int] = field(default_factory=dict)
 
     def number(self, labels: Labels, metric: str) -> int:
-        """Return the number of a series; equal labels and metrics have the same number."""
+        """Return the number of a series. Equal labels and metrics have the same number."""
         return self.numbers.setdefault((labels, metric), len(self.numbers))
 
     def frame(self) -> pl.DataFrame:
@@ -185,10 +186,10 @@ _DEVICE = re.compile(r"(?:nvidia|gpu|card)?[ _]?(\d{1,5})", re.ASCII | re.IGNORE
 
 
 def gpu_metric(metric: Mapping[str, object]) -> str | None:
-    """Return the name in `METRICS` of a GPU series; None if it fills no column.
+    """Return a GPU series' name in `METRICS`, or None if the series fills no column.
 
-    OpenTelemetry uses the same names for hardware of every type and for encoders; `hw.type` and `hw.gpu.task`
-    distinguish them.
+    OpenTelemetry uses the same names for hardware of every type and for encoders, which `hw.type` and `hw.gpu.task`
+    distinguish.
     """
     name = metric.get("__name__")
     if not isinstance(name, str) or name not in METRICS:
@@ -205,7 +206,7 @@ def gpu_metric(metric: Mapping[str, object]) -> str | None:
 def rises(
     metric: str, times: NDArray[np.int64], values: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the samples of a gauge unchanged, and the samples of a counter as its increase per second.
+    """Return a gauge's samples unchanged, and convert a counter's samples to its increase per second.
 
     The increase from one sample to the next becomes a sample at the earlier time. If the value falls, the counter was
     reset.
@@ -222,8 +223,8 @@ def rises(
 def labels_of(metric: Mapping[str, object]) -> Labels:
     """Return the GPU, machine and job named in the labels of a Prometheus series.
 
-    If a label exists twice, Prometheus renames the label of the sample to `exported_...`: that label describes the job,
-    and the plain label the exporter. The pod of dcgm-exporter is not a job.
+    If a label exists twice, Prometheus renames the sample's label to `exported_...`. The renamed label describes the
+    job, and the plain label describes the exporter. dcgm-exporter's pod is not a job.
     """
     text = {name: value for name, value in metric.items() if isinstance(value, str) and value}
     renamed = "exported_pod" in text
@@ -245,18 +246,18 @@ def labels_of(metric: Mapping[str, object]) -> Labels:
 
 
 def _without_port(host: str) -> str:
-    """Return the host of an address such as node7:9400; an IPv6 address is unchanged."""
+    """Return the host of an address such as node7:9400. An IPv6 address is unchanged."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and ":" not in name else host
 
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word in the path of the file; if several names match, the longest.
+    """Return the machine whose name is a whole word in the file's path. If several names match, return the longest.
 
     Raises
     ------
     SourceError
-        The path names no machine of the log, or several machines.
+        The path names none of the log's machines, or several.
     """
     words = [path.rpartition(".")[0], path]
     found = [
@@ -269,20 +270,20 @@ def host_of(path: str, hosts: frozenset[str]) -> str:
     if len(best) == 1:
         return best[0]
     what = (
-        f"its name matches several machines of the log: {', '.join(sorted(best)[:4])}"
+        f"its name matches several machines in the log: {', '.join(sorted(best)[:4])}"
         if best
-        else "its name matches no machine of the log"
+        else "its name matches no machine in the log"
     )
     raise SourceError(what, where=path, hint="name the file after its machine, such as node7.csv")
 
 
 def samples_of(table: pl.DataFrame, host: str) -> Iterator[Samples]:
-    """Yield the samples of a machine, one series after another.
+    """Yield a machine's samples, one series after another.
 
     Parameters
     ----------
     table : DataFrame
-        Columns time (UTC), gpu_index, uuid, and one per metric by its name in `METRICS`; NULL means no sample.
+        Columns time (UTC), gpu_index, uuid, and one per metric, named as in `METRICS`. NULL means no sample.
     """
     for (gpu, uuid), part in table.group_by("gpu_index", "uuid", maintain_order=True):
         for metric in (name for name in part.columns if name in METRICS):
@@ -298,7 +299,7 @@ _SHOWN = 8
 
 
 class UnusedMetrics:
-    """Counts the series of one file that fill no column; if no series fills a column, a note names their metrics.
+    """Counts one file's series that fill no column. If no series fills a column, a note names their metrics.
 
     Parameters
     ----------
@@ -317,18 +318,18 @@ class UnusedMetrics:
         self._names.add(metric)
 
     def end(self) -> None:
-        """Add a note on the content of the file if no series is used."""
+        """Add a note about the file's content if no series is used."""
         if self._names and not self.any_used:
             self._sink.note(f"{self._path} {nothing_read(self._names)}")
 
 
 def nothing_read(metrics: Collection[str]) -> str:
     """Return the message for a file that contains only these metrics."""
-    return f"has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md lists the metrics)"
+    return f"has no metrics that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md lists the metrics)"
 
 
 def shown_names(names: Collection[str]) -> str:
-    """Return the first names in order, and the number of the others."""
+    """List the first names in order, and the number of other names."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(name[:80] for name in sorted(names)[:_SHOWN]) + rest
 

@@ -1,21 +1,21 @@
-"""Read the GPU records that nvidia-smi and dcgmi print, in three forms.
+"""Read three forms of GPU records, printed by nvidia-smi and dcgmi.
 
-docs.nvidia.com/deploy/nvidia-smi. Times are the wall clock of the machine. The content of a file does not name the
-machine, so the file name (or folder name) must contain its name as in the log.
+docs.nvidia.com/deploy/nvidia-smi. Times are the machine's wall-clock times. A file's content does not name the machine,
+so the file name or folder name must contain the machine's name as in the log.
 
 `nvidia-smi --query-gpu=timestamp,index,... --format=csv`, with or without units or header: a record is a line about one
-GPU at one time. A restarted logger writes its header again; these lines are counted as records and skipped. A cell such
-as [N/A] means no value. A file may name GPUs only by UUID or bus address. nvidia-smi numbers and prints the GPUs of a
-machine in bus address order, and that order gives the index. Without a header, the columns are recognized by the units
-and form of their cells.
+GPU at one time. A restarted logger writes its header again. These lines are counted as records and skipped. A cell such
+as [N/A] means no value. A file may name GPUs only by UUID or bus address. nvidia-smi numbers and prints a machine's
+GPUs in bus address order, and that order gives the index. Without a header, the columns are recognized by the units and
+form of their cells.
 
 `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print tables: a record is a line below a header, which
-begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines have no time; for dcgmi, `| ts
-'%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process: if any process
-of a GPU reports use, the use of all its processes at that time is added up. A GPU without processes has no use.
+begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines have no time. For dcgmi, `| ts
+'%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process. If any process
+on a GPU reports use, the use of all the GPU's processes at that time is added up. A GPU without processes has no use.
 
-`nvidia-smi -q -x` prints one XML document per time; with `-l SECONDS`, a file contains several. A record is a line.
-GPUs are numbered in the order in which a document lists them, as nvidia-smi numbers them. N/A means no value, and
+`nvidia-smi -q -x` prints one XML document per time. With `-l SECONDS`, a file contains several documents. A record is a
+line. GPUs are numbered in the order in which a document lists them, as nvidia-smi numbers them. N/A means no value, and
 values for parts of a divided GPU (MIG) are not used for the whole GPU.
 """
 
@@ -53,7 +53,7 @@ _MOST_GPUS = 64
 
 
 def are_cells(line: bytes) -> bool:
-    """Return whether a line is a GPU record: a time, a cell that names the GPU, and at least one number."""
+    """Return whether a line is a GPU record, with a time, a cell that names the GPU, and at least one number."""
     time, *cells = _cells(line)
     if len(cells) < 2 or not re.fullmatch(TIME, time):
         return False
@@ -65,12 +65,12 @@ def are_cells(line: bytes) -> bool:
 
 
 def guess_names(lines: list[bytes]) -> list[str]:
-    """Return the column names of a file without a header, as far as its cells reveal them.
+    """Guess the column names of a file without a header from its cells.
 
     With units, the first column in percent is utilization.gpu, the first column in W is power.draw, and the only column
     in MiB is memory.used. Without units, the first column with decimals is power.draw. A single other column with
     values up to 100 is utilization.gpu. Two other columns are utilization.gpu and memory.used, which sometimes exceeds
-    100. Three or more stay unknown. Unknown columns are called 'column' with their number.
+    100. Three or more other columns stay unknown. Unknown columns are called 'column' followed by their number.
     """
     rows = [_cells(line) for line in lines]
     width = len(rows[0])
@@ -113,7 +113,7 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _kind(cell: str) -> str | None:
-    """Return the kind of a cell; None if nvidia-smi does not print such a cell."""
+    """Return the kind of a cell, or None if nvidia-smi does not print this kind of cell."""
     if re.fullmatch(UUID, cell):
         return "uuid"
     if re.fullmatch(BUS, cell):
@@ -128,7 +128,7 @@ _COLUMNS: Final = {
     "DCGM_FI_DEV_FB_USED": ("memory.used",),
     "DCGM_FI_DEV_POWER_USAGE": ("power.draw", "power.draw.instant", "power.draw.average"),
 }
-"""Columns with the meaning and unit (percent, MiB, W) of a metric; the first column with a value is used."""
+"""Columns with a metric's meaning and unit (percent, MiB, W). The first column with a value is used."""
 
 _SAME: Final = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
 _IDS: Final = ("index", "uuid", "pci.bus_id")
@@ -150,17 +150,17 @@ _FAMILIES: Final = {
 
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
-"""Number of lines that determine the columns of a file without a header."""
+"""Number of lines used to determine the columns of a file without a header."""
 
-_HEADERS = "header lines inside an nvidia-smi file; its logger was restarted"
+_HEADERS = "header lines inside an nvidia-smi file, whose logger was restarted"
 _NUMBERED = (
-    "GPUs that a file of nvidia-smi names only by UUID or bus address; they are numbered in bus order, as "
-    "nvidia-smi prints them"
+    "GPUs that an nvidia-smi file names only by UUID or bus address; they are numbered in bus order, as nvidia-smi "
+    "prints them"
 )
 
 
 def _names(line: bytes) -> list[str]:
-    """Return the names in a header without units, such as utilization.gpu; a repeated name gets a number."""
+    """Return a header's names without units, such as utilization.gpu. A repeated name gets a number."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     found: list[str] = []
     for cell in text.split(","):
@@ -183,7 +183,7 @@ class NvidiaSmiReader(TelemetryReader):
     title = "samples printed by nvidia-smi --query-gpu=timestamp,index,... --format=csv"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the first line is a header of nvidia-smi or, without a header, a GPU record."""
+        """Return whether the first line is an nvidia-smi header or, without a header, a GPU record."""
         line = head.partition(b"\n")[0]
         return _is_header(line) or are_cells(line)
 
@@ -193,7 +193,7 @@ class NvidiaSmiReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
@@ -215,7 +215,7 @@ class NvidiaSmiReader(TelemetryReader):
 
 
 def _header(reader: RecordReader, opened: OpenedFile) -> list[str]:
-    """Return the column names; the records stay in the reader."""
+    """Return the column names, and leave the records in the reader."""
     first = reader.first_line() or b""
     if _is_header(first):
         return _names(first)
@@ -266,7 +266,7 @@ def _samples(
 
 
 def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
-    """Return the records with an index for every GPU, and add new GPUs to `numbers`.
+    """Give every GPU in the records an index, and add new GPUs to `numbers`.
 
     If an index comes from the order, the UUID is removed, because it must not identify a GPU in other files.
     """
@@ -297,7 +297,7 @@ _DMON: Final = {
     "TENSO": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
     "TOTEC": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
 }
-"""Metric by column name: sm is the GPU's utilization, fb its memory [MiB]."""
+"""Metric by column name: sm is the GPU's utilization, and fb is its memory [MiB]."""
 
 _BEFORE = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?\s+")
 _DAY = re.compile(r"\d{8}", re.ASCII)
@@ -321,7 +321,7 @@ class MonitorReader(TelemetryReader):
     title = "samples printed by nvidia-smi dmon -o DT, nvidia-smi pmon -o DT or dcgmi dmon"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether the first line is a header of such a table."""
+        """Return whether the first line is a header of one of these tables."""
         return _dmon_header(head.partition(b"\n")[0].decode("utf-8", "replace")) is not None
 
     def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
@@ -330,7 +330,7 @@ class MonitorReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         waiting: list[_Row] = []
@@ -343,7 +343,7 @@ class MonitorReader(TelemetryReader):
                     columns = [] if _use_of_none(found, line.text) else found
                 elif columns and (row := _row(line, columns, opened)):
                     waiting.append(row)
-            # The processes of one time may continue in the next block.
+            # The processes at one time may continue in the next block.
             last = waiting[-1].time if waiting else None
             yield from _added_up([row for row in waiting if row.time != last], host, frame)
             waiting = [row for row in waiting if row.time == last]
@@ -351,16 +351,16 @@ class MonitorReader(TelemetryReader):
 
 
 def _use_of_none(columns: list[str], header: str) -> str:
-    """Return the reason why the lines below a header cannot be used; '' if they can."""
+    """Return the reason why the lines below a header cannot be used, or '' if they can."""
     if not _DMON.keys() & set(columns):
         return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
-        return "has no times with dates and is ignored: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
+        return "has no times with dates and is ignored: log dmon and pmon with -o DT, and dcgmi with " + _STAMPED
     return ""
 
 
 def _added_up(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]:
-    """Yield the samples of records that cover complete times; the processes of a GPU are added up."""
+    """Yield the samples of records that cover complete times, adding up each GPU's processes."""
     used: dict[tuple[str, int], dict[str, float | None]] = {}
     for row in rows:
         found = used.setdefault((row.time, row.gpu), dict.fromkeys(row.values))
@@ -374,7 +374,7 @@ def _added_up(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples
 
 
 def _timed(rows: list[dict[str, Any]], form: str, host: str, frame: TimeFrame) -> Iterator[Samples]:
-    """Yield the samples of rows with time (text in the format `form`), gpu_index, uuid if known, and metrics."""
+    """Yield the samples of rows with time (a string in the format `form`), gpu_index, uuid if known, and metrics."""
     if not rows:
         return
     metrics = dict.fromkeys(name for name in METRICS if any(name in row for row in rows))
@@ -385,7 +385,7 @@ def _timed(rows: list[dict[str, Any]], form: str, host: str, frame: TimeFrame) -
 
 
 def _dmon_header(text: str) -> list[str] | None:
-    """Return the column names if a line is a header; the time columns are called Date and Time."""
+    """Return the column names if a line is a header. The time columns are called Date and Time."""
     before = _BEFORE.match(text)
     words = text[before.end() if before else 0 :].split()
     if not words or not words[0].startswith("#"):
@@ -395,7 +395,7 @@ def _dmon_header(text: str) -> list[str] | None:
 
 
 def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
-    """Return a record; None for a line of units or a rejected line."""
+    """Return a record, or None for a line of units or a rejected line."""
     before = _BEFORE.match(line.text)
     words = line.text[before.end() if before else 0 :].split()
     if not words or words[0] in _UNITS or words[0].startswith("#"):
@@ -431,7 +431,7 @@ _FIELDS: Final = {
     ("gpu_power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
     ("power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
 }
-"""Metric by section and name; if several fill the same metric, the last in the document with a value is used."""
+"""Metric by section and name. If several fill the same metric, the last in the document with a value is used."""
 
 _OPEN = re.compile(r"\s*<(\w+)(?: [^<>]*)?>\s*")
 _CLOSE = re.compile(r"\s*</(\w+)>\s*")
@@ -441,7 +441,7 @@ _XML_TIME: Final = "%a %b %d %H:%M:%S %Y"
 
 
 class NvidiaSmiXmlReader(TelemetryReader):
-    """Reads XML documents of nvidia-smi."""
+    """Reads XML documents printed by nvidia-smi."""
 
     name = "nvidia-smi-xml"
     title = "samples printed by nvidia-smi -q -x"
@@ -457,7 +457,7 @@ class NvidiaSmiXmlReader(TelemetryReader):
         Raises
         ------
         SourceError
-            The path of the file names no machine of the log, or several machines.
+            The path of the file names none of the log's machines, or several.
         """
         host = host_of(opened.path, hosts)
         document = _Document()
@@ -468,7 +468,7 @@ class NvidiaSmiXmlReader(TelemetryReader):
 
 
 class _Document:
-    """Processes the lines of documents; elements nested deeper than a section of a GPU are skipped."""
+    """Processes the lines of documents. Elements nested deeper than a GPU's sections are skipped."""
 
     def __init__(self) -> None:
         self._time = ""

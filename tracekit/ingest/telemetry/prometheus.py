@@ -1,12 +1,12 @@
-"""Read metrics of Prometheus: saved answers of its HTTP API, and the text that exporters print at /metrics.
+"""Read Prometheus metrics: saved responses of its HTTP API, and the text that exporters print at /metrics.
 
-Answers (JSON) come from `query_range`, or from `query` with raw samples such as METRIC[1d]; see
-prometheus.io/docs/prometheus/latest/querying/api. Each series is a record of the file. Values are text: 'NaN' marks a
-time at which a series had no value, and is counted. `query_range` repeats values for 5 minutes after a series ends; if
-the next series of the same GPU has begun by then, its samples are used.
+JSON responses come from `query_range`, or from `query` with raw samples such as METRIC[1d] (see
+prometheus.io/docs/prometheus/latest/querying/api). Each series is a record of the file. Values are strings. 'NaN' marks
+a time at which a series had no value, and is counted. `query_range` repeats values for 5 minutes after a series ends.
+If the next series of the same GPU has begun by then, its samples are used.
 
 In the text of an exporter (prometheus.io/docs/instrumenting/exposition_formats), a record is a line
-`name{label="value"} number time`, with the time in milliseconds since 1970; comments and blank lines are skipped. GPU
+`name{label="value"} number time`, with the time in milliseconds since 1970. Comments and blank lines are skipped. GPU
 exporters print no time. A line such as `# time 1772445600`, written before each scrape by `echo "# time $(date +%s)"`,
 gives the time of the lines below it. A record without a time is counted but not used. If no label names the machine,
 the file name must contain it.
@@ -45,36 +45,36 @@ if TYPE_CHECKING:
 
 _LONGEST_HEAD = 1 << 20
 _FIRST, _LAST = 0.0, 253_000_000_000.0
-"""Range of valid times [s since 1970]; the last is in the year 9987."""
+"""Range of valid times [s since 1970]. The last is in the year 9987."""
 
 
 class PrometheusReader(TelemetryReader):
-    """Reads saved answers of Prometheus."""
+    """Reads saved Prometheus responses."""
 
     name = "prometheus"
-    title = "JSON answers of Prometheus to query_range or query"
+    title = "JSON responses of Prometheus to query_range or query"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether a file begins like an answer of Prometheus."""
+        """Return whether a file begins like a response from Prometheus."""
         start = b"".join(head[:4096].split())
         sorted_keys = start.startswith(b'{"data":{') and b'"metric":{' in start
         return sorted_keys or (
             start.startswith(b'{"status":') and (b'"resultType"' in start or b'"errorType"' in start)
         )
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:  # noqa: ARG002 -- an answer contains zone and host
-        """Yield the series of an answer.
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:  # noqa: ARG002 -- a response contains zone and host
+        """Yield the series in a response.
 
         Raises
         ------
         SourceError
-            The answer is a server error, is not a matrix, or is truncated.
+            The response is a server error, is not a matrix, or is truncated.
         """
         unused = UnusedMetrics(opened)
         for text, line, ended in _results(opened):
             series, reason = _series(text)
             if series is None and ended and b'"metric"' not in text:
-                continue  # information about the answer after the list of series
+                continue  # information about the response after the list of series
             opened.count(1)
             if series is None:
                 opened.reject(line, None, reason, text)
@@ -98,14 +98,15 @@ class PrometheusReader(TelemetryReader):
 
 
 def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
-    """Yield each object of an answer from the list of series on: its text, its line, and whether the list has ended.
+    """Yield a response's objects from the list of series on, with text, line and whether the list has ended.
 
-    Objects after the list describe the answer, such as VictoriaMetrics' `stats`. Other text between series is rejected.
+    Objects after the list describe the response, such as VictoriaMetrics' `stats`. Other text between series is
+    rejected.
 
     Raises
     ------
     SourceError
-        The answer has no list of series.
+        The response has no list of series.
     """
     ended = False
     try:
@@ -124,7 +125,7 @@ def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
 
 
 def _to_result(opened: OpenedFile) -> bytes:
-    """Return the part of an answer that was read so far, from the bracket of the list of series on."""
+    """Return the part of a response that was read so far, starting at the bracket of the list of series."""
     head = b""
     while len(head) < _LONGEST_HEAD:
         chunk = opened.stream.read(65_536)
@@ -137,14 +138,14 @@ def _to_result(opened: OpenedFile) -> bytes:
                 raise SourceError(
                     "is not a matrix of samples",
                     where=opened.path,
-                    hint="save the answer of query_range, or of METRIC[1d]",
+                    hint="save the response to query_range, or to METRIC[1d]",
                 )
             return head[bracket:]
         if not chunk:
             break
     said = head[:200].decode("utf-8", "replace")
     what = f"is a server error: {said}" if b'"error"' in head else "contains no list of series"
-    raise SourceError(what, where=opened.path, hint="query the server again and save the answer")
+    raise SourceError(what, where=opened.path, hint="query the server again and save the response")
 
 
 def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -162,7 +163,7 @@ def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _values(pairs: list[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
-    """Return times [us] and values of the numeric samples, and the number of the others."""
+    """Return times [us] and values of the numeric samples, and the number of other samples."""
     try:
         table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     except (TypeError, ValueError):
@@ -188,19 +189,19 @@ _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*|"[^"\\]*")\s*=\s*"((?:[^"\\]|\
 _ESCAPED = re.compile(r"\\(.)")
 _TIME = re.compile(r"#\s*(?:time|TIME|date)[ =:]\s*(\d{9,11})(?:\.\d+)?\s*")
 _UNDATED: Final = (
-    "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
-    "each scrape"
+    "samples in an exporter's text that have no time; they are not used (write a line '# time SECONDS' before each "
+    "scrape)"
 )
 
 
 class ExpositionReader(TelemetryReader):
-    """Reads the text format of exporters."""
+    """Reads exporters' text format."""
 
     name = "exposition"
     title = "text printed by an exporter at /metrics, each scrape below a line '# time SECONDS'"
 
     def looks_right(self, head: bytes) -> bool:
-        """Return whether a file begins like the text of an exporter and declares the type of a metric."""
+        """Return whether a file begins like an exporter's text and declares a metric's type."""
         text = head[:65_536].decode("utf-8", "replace")
         first = text.lstrip("\ufeff\n").partition("\n")[0]
         begins = first.startswith(("# HELP ", "# TYPE ")) or _TIME.fullmatch(first) or _LINE.fullmatch(first)
@@ -215,7 +216,7 @@ class ExpositionReader(TelemetryReader):
         Raises
         ------
         SourceError
-            Neither the labels nor the file name identify a machine of the log.
+            Neither the labels nor the file name identify a machine in the log.
         """
         scrapes = _Scrapes(UnusedMetrics(opened))
         for lines in text_lines(opened):
@@ -237,19 +238,19 @@ class ExpositionReader(TelemetryReader):
 
 
 class _Scrapes:
-    """The samples of a file, by series text."""
+    """A file's samples, by the text of their series."""
 
     def __init__(self, unused: UnusedMetrics) -> None:
         self.unused = unused
         self.found: dict[str, tuple[array[int], array[float]]] = {}
         """Times [us since 1970] and values by series."""
         self.named: dict[str, dict[str, str] | None] = {}
-        """Labels with the metric's name; None if the series is not used."""
+        """Labels with the metric's name, or None if the series is not used."""
         self.undated = self.no_value = self.total = 0
         self._now: int | None = None
 
     def take(self, text: str) -> bool:
-        """Process a line; return whether it is a comment or a metric."""
+        """Process a line, and return whether it is a comment or a metric."""
         if text.startswith("#"):
             if stamp := _TIME.fullmatch(text):
                 self._now = int(stamp[1]) * 1000
@@ -280,7 +281,7 @@ class _Scrapes:
 
 
 def _labels(name: str, text: str) -> dict[str, str] | None:
-    """Return the labels of a used metric, including its name; None for any other metric."""
+    """Return a used metric's labels, including its name, or None for any other metric."""
     if name not in METRICS:
         return None
     found = {label.strip('"'): _ESCAPED.sub(_unescaped, value) for label, value in _LABEL.findall(text)}
