@@ -92,7 +92,7 @@ class Bracket:
     values: Mapping[str, float]
     """Value of the headline at each point, by the point's label."""
     reason: str | None = None
-    """The reason why the log does not support the difference at some point; None if it does at all points."""
+    """The reason why the log does not support the difference at some point, or None if it does at all points."""
 
     @property
     def verdict(self) -> str:

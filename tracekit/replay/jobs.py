@@ -32,7 +32,7 @@ class LeftOut:
     jobs: int
     """Number of these jobs."""
     gpu_hours: float | None
-    """Their GPU-hours in the log [GPU*h]; None if unknown."""
+    """Their GPU-hours in the log [GPU*h], or None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,25 @@ class Jobs:
     model: NDArray[np.int32]
     """Requested GPU model, index into `models`; -1 accepts any."""
     name: NDArray[np.int32]
-    """Job name or recurrence group: equal numbers for equal names; -1 if unknown."""
+    """Job name or recurrence group: equal numbers for equal names, or -1 if unknown."""
     priority: NDArray[np.int32]
-    """Priority; a larger number is more urgent; 0 if unknown."""
+    """Priority, or 0 if unknown. A larger number is more urgent."""
     preemptible: NDArray[np.int8]
     """1 if the job is preemptible, 0 if not, -1 if unknown."""
     cpu_milli: NDArray[np.int64]
-    """CPU request of the whole job [milli-cores]; -1 if unknown."""
+    """CPU request of the whole job [milli-cores], or -1 if unknown."""
     memory_mib: NDArray[np.int64]
-    """Host memory request of the whole job [MiB]; -1 if unknown."""
+    """Host memory request of the whole job [MiB], or -1 if unknown."""
     limit_ms: NDArray[np.int64]
-    """Time limit [ms]; -1 if unknown."""
+    """Time limit [ms], or -1 if unknown."""
     utilization: NDArray[np.float64]
-    """Mean GPU utilization [0..1]; NaN if unknown."""
+    """Mean GPU utilization [0..1], or NaN if unknown."""
     recorded_start_ms: NDArray[np.int64]
-    """First start in the log [ms]; -1 if unknown."""
+    """First start in the log [ms], or -1 if unknown."""
     recorded_end_ms: NDArray[np.int64]
-    """End in the log [ms]; -1 if unknown."""
+    """End in the log [ms], or -1 if unknown."""
     partition: NDArray[np.int32] | None = None
-    """Index into `partitions`; None if the log has no partitions."""
+    """Index into `partitions`, or None if the log has no partitions."""
     tenants: list[str] = field(default_factory=list)
     """Virtual cluster names, sorted."""
     users: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Jobs:
     left_out: tuple[LeftOut, ...] = ()
     """Jobs of the trace that are excluded from the replay."""
     held_ms: NDArray[np.int64] | None = None
-    """Time after its submission at which each job starts to compete for GPUs [ms]; None if all compete at once."""
+    """Time after its submission at which each job starts to compete for GPUs [ms], or None if all compete at once."""
 
     @property
     def arrival_ms(self) -> NDArray[np.int64]:
@@ -161,9 +161,9 @@ class RecordedTimes:
     """Recorded starts and ends of jobs, in the order of `Jobs` (n,)."""
 
     queue_ms: NDArray[np.int64]
-    """First start minus submission [ms]; -1 if unknown."""
+    """First start minus submission [ms], or -1 if unknown."""
     jct_ms: NDArray[np.int64]
-    """Last end minus submission [ms]; -1 if unknown, also if the start is unknown."""
+    """Last end minus submission [ms], or -1 if unknown, also if the start is unknown."""
 
 
 def recorded_times(jobs: Jobs) -> RecordedTimes:

@@ -80,9 +80,9 @@ class Outcome:
     """The schedule of one policy. Arrays have one element per job, in the order of `Jobs` (n,)."""
 
     first_start_ms: NDArray[np.int64]
-    """First start [ms]; -1 if the job never started."""
+    """First start [ms], or -1 if the job never started."""
     end_ms: NDArray[np.int64]
-    """End [ms]; -1 if the job never ended."""
+    """End [ms], or -1 if the job never ended."""
     run_ms: NDArray[np.int64]
     """Time for which the job had GPUs, overheads included [ms]."""
     overhead_ms: NDArray[np.int64]
@@ -92,7 +92,7 @@ class Outcome:
     migrations: NDArray[np.int32]
     """How often the job moved to other nodes or changed its number of GPUs without having to wait."""
     nodes_spanned: NDArray[np.int32]
-    """Number of nodes of the last allocation; 0 if the job never started or was placed by count."""
+    """Number of nodes of the last allocation, or 0 if the job never started or was placed by count."""
     unschedulable: NDArray[np.bool_]
     """Whether the job never ended: it can never run on this cluster, or waits forever under this policy."""
     held_milli_ms: NDArray[np.int64]
@@ -116,15 +116,15 @@ class Outcome:
     columns: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """Further columns that the policy adds to jobs.parquet for jobs that ended, by name (n,)."""
     power: PowerUse | None = None
-    """The effect of the power cap; None without a cap."""
+    """The effect of the power cap, or None without a cap."""
     notes: tuple[str, ...] = ()
     """Notes for readers of the schedule, one sentence each."""
     losses: Losses | None = None
-    """The costs of outages; None if no outages were replayed."""
+    """The costs of outages, or None if no outages were replayed."""
     energy_cost: float | None = None
-    """Cost of that energy according to M41; None if the policy does not use prices."""
+    """Cost of that energy according to M41, or None if the policy does not use prices."""
     deadline_ms: NDArray[np.int64] | None = None
-    """Deadline of each job (D7) [ms], -1 without one; None if the policy does not use deadlines (n,)."""
+    """Deadline of each job (D7) [ms], -1 without one, or None if the policy does not use deadlines (n,)."""
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     """Further results of the mechanism, by name: title, value and source."""
     violations: pl.DataFrame | None = None

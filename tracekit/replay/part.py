@@ -26,7 +26,7 @@ class Part:
     others: tuple[str, ...]
     """Names of the clusters that were not replayed."""
     waiting_share: float | None
-    """Its share of the waiting hours of all clusters [1], over GPU jobs with a known wait; None if no job waited."""
+    """Its share of the waiting hours of all clusters [1], over GPU jobs with a known wait, or None if no job waited."""
 
     @property
     def words(self) -> str:
@@ -46,7 +46,7 @@ class Part:
 
 
 def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
-    """Return the cluster to use, one of the clusters that a Trace names; None if the Trace names no cluster.
+    """Return the cluster to use, one of the clusters that a Trace names, or None if the Trace names no cluster.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str 
 
 
 def busiest_cluster(trace: Trace) -> str | None:
-    """Return the cluster with the most jobs, which is replayed by default; None if the Trace has fewer than two."""
+    """Return the cluster with the most jobs, which is replayed by default, or None if the Trace has fewer than two."""
     if not trace.has("jobs"):
         return None
     named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()

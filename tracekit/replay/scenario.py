@@ -117,9 +117,9 @@ class Scenario:
     trace: Trace | None = None
     """The Trace of the jobs."""
     part: Part | None = None
-    """The cluster of the jobs, if the Trace has several; None if the Trace has only one."""
+    """The cluster of the jobs, if the Trace has several, or None if the Trace has only one."""
     outages: Outages | None = None
-    """Node outages that stop running jobs; None without outages."""
+    """Node outages that stop running jobs, or None without outages."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     """The checkpoints of jobs if nodes fail."""
 

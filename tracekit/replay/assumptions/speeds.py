@@ -228,7 +228,7 @@ def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDAr
 
 
 def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
-    """Return the speed on `gpu_model` of a job recorded on `job_model`; 1,000,000 if unknown (D6)."""
+    """Return the speed on `gpu_model` of a job recorded on `job_model`, or 1,000,000 if unknown (D6)."""
     ratio = models.type_speed.ratio
     if job_model == gpu_model:
         return PPM

@@ -38,11 +38,11 @@ class Assignment:
     domains: int
     """Number of domains in the cluster (D)."""
     domain: Ints
-    """Domain of each job; -1 if none (n,)."""
+    """Domain of each job, or -1 if none (n,)."""
     kind: Ints
     """Kind of demand of each job: jobs of one kind have the same domain, requested model and number of GPUs (n,)."""
     kind_domain: Ints
-    """Domain of each kind; -1 if none (K,)."""
+    """Domain of each kind, or -1 if none (K,)."""
     kind_model: Ints
     """Requested model of each kind, index into `Jobs.models`; -1 accepts any (K,)."""
     kind_devices: Ints
@@ -56,7 +56,7 @@ class Assignment:
     group_model: Ints
     """Model of each group, index into `Cluster.models` (G,)."""
     group_rack: Ints
-    """Rack of each group, index into `Cluster.racks`; -1 if it spans several racks (G,)."""
+    """Rack of each group, index into `Cluster.racks`, or -1 if it spans several racks (G,)."""
     group_low: Ints
     """First node of each group (G,)."""
     group_high: Ints
@@ -66,7 +66,7 @@ class Assignment:
     group_largest_nodes: Longs
     """Number of nodes of that size in each group (G,)."""
     group_second: Ints
-    """GPUs of the next smaller node size in each group; 0 if none (G,)."""
+    """GPUs of the next smaller node size in each group, or 0 if none (G,)."""
     group_gpus: Longs
     """Total GPUs of each group (G,)."""
     notes: tuple[str, ...]
@@ -78,7 +78,7 @@ class Assignment:
         return int(low), int(high)
 
     def accept_of(self, job: int) -> np.uint64:
-        """Return the groups that a job accepts, as bits; 0 if it accepts none."""
+        """Return the groups that a job accepts, as bits, or 0 if it accepts none."""
         return np.uint64(self.kind_accept[self.kind[job]])
 
     def can_ever_fit(

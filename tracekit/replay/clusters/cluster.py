@@ -32,13 +32,13 @@ class Cluster:
     model: NDArray[np.int32]
     """Index into `models` (N,)."""
     rack: NDArray[np.int32]
-    """Index into `racks` (N,); 0 everywhere if racks are unknown."""
+    """Index into `racks` (N,), which is 0 everywhere if racks are unknown."""
     domain: NDArray[np.int32]
     """Index into `domains` (N,)."""
     cpu_milli: NDArray[np.int64]
-    """CPUs of each node [milli-cores] (N,); -1 if unknown."""
+    """CPUs of each node [milli-cores] (N,), or -1 if unknown."""
     memory_mib: NDArray[np.int64]
-    """Host memory of each node [MiB] (N,); -1 if unknown."""
+    """Host memory of each node [MiB] (N,), or -1 if unknown."""
     models: list[str]
     """GPU models; '' means unknown."""
     racks: list[str]
@@ -62,7 +62,7 @@ class Cluster:
     origin: str
     """The source of the cluster, as results report it, such as 'nodes of the Trace'."""
     change_kills: NDArray[np.int8] | None = None
-    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change stops jobs."""
+    """1 if the change stops the jobs on the node because the node fails (E,). None if no change stops jobs."""
     lent: NDArray[np.bool_] | None = None
     """Extra rows for spares, which are present while preemptible jobs use the spare (N,). The same node has another row
     for regular work, and the two are never present at the same time. None if no spare is lent."""
@@ -191,7 +191,7 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
 
 
 def check_factor(gpus: float | None) -> float:
-    """Return the factor by which the nodes are multiplied; 1 by default.
+    """Return the factor by which the number of nodes is multiplied, by default 1.
 
     Raises
     ------

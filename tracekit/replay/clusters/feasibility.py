@@ -59,7 +59,7 @@ class Feasibility:
     verdict: Literal["ok", "warning", "refuse"]
     """'refuse': the replay would show nothing about this workload, so you need to force it."""
     sentences: tuple[str, ...]
-    """The problems, worst first; empty if there are none."""
+    """The problems, worst first, or empty if there are none."""
     overall: pl.DataFrame
     """Offered load of the whole window: scope ('cluster', 'pool', 'model', 'vc'), name, from_ms, to_ms,
     offered_gpu_hours, capacity_gpu_hours, load (NULL if there is no capacity)."""

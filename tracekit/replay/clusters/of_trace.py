@@ -102,7 +102,7 @@ def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
 
 
 def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
-    """Return the most GPUs per node that a job had, computed from its node count; None if unknown."""
+    """Return the most GPUs per node that a job had, computed from its node count, or None if unknown."""
     rows = trace.scan("jobs").filter(pl.col("node_count") >= 1, pl.col("gpu_count") >= 1)
     if cluster is not None:
         rows = rows.filter(pl.col("cluster") == cluster)

@@ -43,7 +43,7 @@ class Setting:
     trace: Trace | None = None
     """The Trace of the jobs, for mechanisms that read further tables."""
     checkpoints: Checkpoints | None = None
-    """The checkpoints of jobs if nodes fail; None if no node fails."""
+    """The checkpoints of jobs if nodes fail, or None if no node fails."""
     log_rows: int = 0
     """Number of rows for the event log; 0 keeps no log."""
 

@@ -65,7 +65,7 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
         `arrived_percent` (GPUs requested so far, placed or not, of all GPUs [%]),
         `gpu_allocation_ratio` (allocated GPUs, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
         `fragmented_gpus` (fragment of the nodes, of all GPUs [%]; see `fractions.wasted_milli`),
-        `fragmentation_rate` (the fragment, of the unallocated GPUs [%]; NULL if none is left).
+        `fragmentation_rate` (the fragment, of the unallocated GPUs [%], or NULL if none is left).
 
     Raises
     ------

@@ -34,7 +34,7 @@ cpdef int64_t rules_place(Fractions state, int64_t shape, int32_t[::1] gpus):
     Returns
     -------
     int
-        Index of the node; -1 if the task fits nowhere.
+        Index of the node, or -1 if the task fits nowhere.
     """
     cdef int64_t row = shape % len(state.scored_shape)
     rules_refresh(state, shape, row)
@@ -57,7 +57,7 @@ cdef inline int64_t fitting(Fractions state, int64_t shape):
 
 
 cpdef int64_t score(Fractions state, int64_t shape, int64_t node):
-    """Return the score of a node for a task, 0..100; -1 if the task does not fit."""
+    """Return the score of a node for a task, 0..100, or -1 if the task does not fit."""
     if not feasible(state, shape, node):
         return -1
     cdef int64_t points = 0  # the rule 'random' only needs to know which nodes fit

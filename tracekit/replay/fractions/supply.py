@@ -52,7 +52,7 @@ class Fractions(NamedTuple):
     scores: NDArray[np.int8]
     """Scores of the nodes for a shape, 0..100, -1 if it does not fit (rows, N). Shape s uses row s modulo rows."""
     scored_shape: NDArray[np.int32]
-    """Shape to which a row of `scores` belongs; -1 if none yet (rows,)."""
+    """Shape to which a row of `scores` belongs, or -1 if none yet (rows,)."""
     scored_until: NDArray[np.int64]
     """Number of changes that a row of `scores` includes (rows,)."""
     random: NDArray[np.uint64]

@@ -154,7 +154,7 @@ class Checkpoints:
     """
 
     period_ms: NDArray[np.int64]
-    """Interval plus cost of a checkpoint, at least 1 [ms]; 2^62 for a job that saves nothing (n,)."""
+    """Interval plus cost of a checkpoint, at least 1 [ms], or 2^62 for a job that saves nothing (n,)."""
     progress_ppm: NDArray[np.int32]
     """Share of the time spent on work, not on saving it [ppm] (n,)."""
     restart_ms: int

@@ -47,11 +47,11 @@ class Outages:
     origin: str
     """The source of the outages, for readers."""
     end_ms: int | None = None
-    """End of the sampling window [ms]; None if the outages were not sampled."""
+    """End of the sampling window [ms], or None if the outages were not sampled."""
 
     @property
     def rate_per_ms(self) -> float:
-        """Outages that stop jobs, per node and millisecond in which the node works; 0 without outages.
+        """Outages that stop jobs, per node and millisecond in which the node works, or 0 without outages.
 
         Overlapping outages of a node count as one.
         """

@@ -28,7 +28,7 @@ class CheckpointRule:
     """
 
     interval_s: float
-    """Work between two checkpoints [s]; infinite without checkpoints."""
+    """Work between two checkpoints [s], or infinite without checkpoints."""
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]. If it exceeds the interval, most time goes into saving."""
     restart_s: float = 0.0

@@ -33,7 +33,7 @@ class ClockPower:
     s0: float
     """Share of the peak power that does not fall with the clock [0..1]."""
     cap_mw: int = -1
-    """Power cap that the plans aim to keep, idle GPUs included [mW]; -1 if none."""
+    """Power cap that the plans aim to keep, idle GPUs included [mW], or -1 if none."""
 
     def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of `draw.busy` at the given clocks [0..1]."""

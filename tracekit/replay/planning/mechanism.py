@@ -51,7 +51,7 @@ class Plan:
     optional: int = 0
     """Number of jobs at the end of the list that may exceed the available GPUs: each starts only if there is room."""
     wake_ms: int = -1
-    """Time at which to ask again even if nothing happens [ms]; -1 for never."""
+    """Time at which to ask again even if nothing happens [ms], or -1 for never."""
     lost_ms: NDArray[np.int64] | None = None
     """Run time since its last checkpoint that each job must redo if it is stopped or moved, in addition to the cost of
     stopping or moving [ms]; None is 0 (k,)."""
@@ -156,7 +156,7 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
     state : EngineState
         Its changes are modified.
     pairs : array, optional
-        Rows (node, other), carried out one after the other (r, 2); None for none.
+        Rows (node, other), carried out one after the other (r, 2), or None for none.
     name : str
         Name of the policy.
 
@@ -311,11 +311,11 @@ class PlanArrays(NamedTuple):
     optional: NDArray[np.uint8]
     """Whether each job may exceed the available room."""
     rows: NDArray[np.int64] | None
-    """Nodes that the plan names (r, 4), by place in the plan; None if the planner names no nodes."""
+    """Nodes that the plan names (r, 4), by place in the plan, or None if the planner names no nodes."""
     ends: NDArray[np.int64] | None
     """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
-    """The job whose GPUs each job shares (k,); None if jobs do not share GPUs."""
+    """The job whose GPUs each job shares (k,), or None if jobs do not share GPUs."""
     lost: NDArray[np.int64]
     """Run time that each job must redo if it is stopped or moved [ms]."""
     share: int
@@ -413,7 +413,7 @@ class PlanReader:
         return np.array(array, np.int64)
 
     def _rows(self, plan: Plan) -> NDArray[np.int64] | None:
-        """Return the named nodes as sorted rows (place, node, GPUs, GPU); None if the planner names no nodes."""
+        """Return the named nodes as sorted rows (place, node, GPUs, GPU), or None if the planner names no nodes."""
         if plan.place is None:
             named = self.planner.names_nodes or self.planner.share > 1
             return np.zeros((0, 4), np.int64) if named else None

@@ -124,7 +124,7 @@ class View:
 
     @property
     def node_free(self) -> NDArray[np.int64]:
-        """GPUs of each node without any job, 0 while it is away; undefined if jobs are placed by count (N,)."""
+        """GPUs of each node without any job, 0 while it is away, or undefined if jobs are placed by count (N,)."""
         nodes = self._state.nodes
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 

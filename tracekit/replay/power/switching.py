@@ -56,7 +56,7 @@ class Switching:
     prices: PowerPrices
     """Prices of energy."""
     held_ms: NDArray[np.int64] | None = None
-    """Time that the policy makes each job wait after its submission [ms] (n,); None if it delays no job."""
+    """Time that the policy makes each job wait after its submission [ms] (n,), or None if it delays no job."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in an order, on nodes that are switched.

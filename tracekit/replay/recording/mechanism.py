@@ -113,7 +113,7 @@ def violations_note(found: pl.DataFrame) -> str:
 def _placements(
     trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs in use by node, and the nodes' names; None if no placement names a node."""
+    """Return the changes of GPUs in use by node, and the nodes' names, or None if no placement names a node."""
     if not trace.has("placements"):
         return None
     included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})

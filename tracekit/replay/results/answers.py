@@ -247,7 +247,7 @@ def run_times(policy: str) -> str:
 
 
 def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None:
-    """Return whether a policy keeps quotas; None if there are no VCs, and for the log itself."""
+    """Return whether a policy keeps quotas, or None if there are no VCs, and for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
     # Virtual clusters with their own nodes keep quotas under every policy; a policy that lends handles quotas itself.
@@ -256,7 +256,7 @@ def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None
 
 
 def _beyond_share(result: ReplayResult) -> float | None:
-    """Return the share of allocated GPU time beyond the cluster's GPUs [1]; None for a policy."""
+    """Return the share of allocated GPU time beyond the cluster's GPUs [1], or None for a policy."""
     found = result.outcome.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
     if found is None or not held:

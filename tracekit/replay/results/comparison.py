@@ -72,7 +72,7 @@ class ReplayResult:
     summary: Mapping[str, Any]
     """The result of `summarize`."""
     cluster: Cluster | None = None
-    """The cluster that it ran on, with nodes that the policy borrowed; None if not needed."""
+    """The cluster that it ran on, with nodes that the policy borrowed, or None if not needed."""
 
 
 def compare_policies(
@@ -89,15 +89,15 @@ def compare_policies(
     jct_diff_s, queue_diff_s
         Mean over jobs of this policy's value minus the first policy's [s]; negative is faster.
     jct_diff_share, queue_diff_share
-        This mean over the first policy's mean for these jobs [1]; NULL if that is 0.
+        This mean over the first policy's mean for these jobs [1], or NULL if that is 0.
     jct_diff_low_s, jct_diff_high_s, queue_diff_low_s, queue_diff_high_s
-        95 % interval of the mean difference (see `day_intervals`); NULL with fewer than 5 submission days.
+        95 % interval of the mean difference (see `day_intervals`), or NULL with fewer than 5 submission days.
     jct_diff_share_low, jct_diff_share_high, queue_diff_share_low, queue_diff_share_high
         95 % interval of the share; difference and mean are resampled together.
     better_share, equal_share, worse_share
         Share of jobs whose jct is shorter than, equal to, or longer than under the first policy [0..1].
     note
-        The reason why an interval is missing; NULL if the interval exists.
+        The reason why an interval is missing, or NULL if the interval exists.
 
     In the first policy's row everything after the headline keys is NULL. The differences compare the two schedules,
     regardless of the log; `beside_record` keeps only the differences that the log supports.

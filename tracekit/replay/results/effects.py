@@ -61,7 +61,7 @@ class TwinOfLog(NamedTuple):
     in_place: Callable[[str], str]
     """Returns a policy that replaces the twin's order."""
     reason: str | None
-    """The reason why the twin supports no effects; None if its grade is good enough."""
+    """The reason why the twin supports no effects, or None if its grade is good enough."""
     lifts: Callable[[str], str | None]
     """Returns the reason why a policy's effect cannot be estimated in a twin that supports effects; None if it can."""
 
@@ -73,7 +73,7 @@ class Support:
     recorded_jobs: int
     """Number of jobs that the means are over."""
     recorded_queue_s: float | None
-    """Their mean wait in the log [s]; None without such jobs."""
+    """Their mean wait in the log [s], or None without such jobs."""
     recorded_jct_s: float | None
     """Their mean completion time in the log [s], over the jobs with a recorded end."""
     baseline_queue_s: float | None
@@ -81,7 +81,7 @@ class Support:
     policy_queue_s: float | None
     """Their mean wait under the policy [s]."""
     reason: str | None
-    """The reason why the effect is not supported, without capital and full stop; None if it is supported."""
+    """The reason why the effect is not supported, without capital and full stop, or None if it is supported."""
 
     @property
     def supported(self) -> bool:

@@ -152,7 +152,7 @@ def summarize(
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
-        # The costs of outages; None if no outages were replayed (see `_JobFigures.losses`).
+        # The costs of outages, or None if no outages were replayed (see `_JobFigures.losses`).
         **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
@@ -210,7 +210,7 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
 
 
 def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
-    """Return the figures of jobs in the log itself, with the keys of summary.json; None if the log has no times.
+    """Return the figures of jobs in the log itself, with the keys of summary.json, or None if the log has no times.
 
     Parameters
     ----------

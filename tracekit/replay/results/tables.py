@@ -154,7 +154,7 @@ def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
         number of GPUs but no place.
     gpu
         For take: the GPU's index in the node (0..), if the policy places jobs on GPUs (policies that share or divide
-        GPUs, hived, and any policy with the placement buddy); NULL if it only counts the GPUs of nodes.
+        GPUs, hived, and any policy with the placement buddy), or NULL if it only counts the GPUs of nodes.
     value
         start, rate: speed in parts per million of the recorded speed. take: milli-GPUs. stop: time that the next start
         costs [ms]. 0 for the other kinds.

@@ -39,7 +39,7 @@ class Sharing:
     speeds_ppm: tuple[int, ...] = (1_000_000,)
     """Speed by number of sub-batches (S,), starting with the undivided batch [ppm]."""
     strength_ppm: int = 500_000
-    """Coefficient c of M1 [ppm]; -1 for the rule 'sum' (D5)."""
+    """Coefficient c of M1 [ppm], or -1 for the rule 'sum' (D5)."""
     residents: int = 2
     """Largest number of jobs per GPU; their memory must fit into the GPU. 1 shares nothing."""
     test: bool = True

@@ -469,7 +469,7 @@ def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
 
 
 def _after(times: pl.Series, first: int) -> NDArray[np.int64]:
-    """Return times as milliseconds after the first submission; -1 if unknown or earlier."""
+    """Return times as milliseconds after the first submission, or -1 if unknown or earlier."""
     later = (times - first + 500) // 1000
     return later.fill_null(-1).clip(lower_bound=-1).to_numpy().astype(np.int64)
 
