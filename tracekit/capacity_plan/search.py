@@ -114,8 +114,7 @@ class Curve:
         return found
 
     def narrow(self, rules: Sequence[Rule], fine: float = 0.0) -> None:
-        """Bisect the gap below the first number that meets each rule, until it is at most this share of the number, or
-        1."""
+        """Bisect the gap below the first number that meets each rule, down to this share of the number or down to 1."""
         while True:
             numbers, wanted = sorted(self.tried), set()
             for rule in rules:

@@ -189,8 +189,7 @@ def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
 
 
 def spares_answer(curve: Curve, target: float) -> Answer:
-    """Return the number of spares that reaches a ratio [0..1]. The search minimizes a cost, which is the ratio times
-    -1."""
+    """Return the number of spares that reaches a ratio [0..1]. The search minimizes a cost: the ratio times -1."""
 
     def cost(values: Floats) -> Floats:
         return -values[:, PARTS.index("ettr")]

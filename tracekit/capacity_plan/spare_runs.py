@@ -224,12 +224,12 @@ KINDS: tuple[Kind, ...] = ("recorded", "model")
 """Outages as recorded in the log, and outages drawn from the recorded ones."""
 
 PARTS = ("ettr", "saving_share", "lost_share", "restarting_share", "waiting_share", "restarts_per_day")
-"""The measures of one run, as shares of the time that the log covers, T.
+"""The measures of one run, as shares of the length T of the period that the log covers.
 
-ettr (effective training time ratio): work time saved by the end; saving_share: time spent on checkpoints; lost_share:
-work time not yet saved when an outage, or the end, stopped the job; restarting_share: time spent on restarts;
-waiting_share: time without all nodes of the job. These five sum to 1. restarts_per_day: number of stops
-by outages / T [1/day]."""
+ettr (effective training time ratio): work time that was saved by the end. saving_share: time spent on checkpoints.
+lost_share: work time not yet saved when an outage, or the end, stopped the job. restarting_share: time spent on
+restarts. waiting_share: time during which nodes of the job are missing. These five sum to 1. restarts_per_day: number
+of stops caused by outages / T [1/day]."""
 
 _DAY_MS = 86_400_000
 _PPM = 1_000_000
@@ -247,8 +247,7 @@ class GangRuns:
     resamples: int
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
-    """Ledger in which shards share the runs. It already contains the facts about the Trace, the nodes and the
-    program."""
+    """Ledger in which shards share the runs. It already contains the facts on the Trace, the nodes and the program."""
 
     def most_spares(self, kind: Kind) -> int:
         """Return the maximum number of spares: the number of other nodes or, for drawn outages, of the job's nodes."""

@@ -132,8 +132,7 @@ def _noise(noise: str | float) -> str | float:
 
 
 def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Draw factors estimate / actual value: 1 +- error if the error is below 1, otherwise (1 + error) or its
-    inverse."""
+    """Draw factors estimate / actual value: 1 +- error if the error is below 1, else (1 + error) or its inverse."""
     shares, low, high = (np.array(column) for column in zip(*bands, strict=True))
     last = len(shares) - 1
     band = np.minimum(np.searchsorted(np.cumsum(shares), draws.random(count), side="right"), last)

@@ -45,13 +45,13 @@ cdef enum:
     KIND_FINISH = 0
     KIND_TIMER = 3
 
-# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires calling the key.
+# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires a call of the key.
 cpdef enum:
     DRIFT_NONE = 0
     DRIFT_TIME = 1
     DRIFT_ANY = 2
 
-# One row of each struct by name, for NumPy; all rows are zeros.
+# One row of each struct by name, for NumPy. All rows are zeros.
 EXAMPLES = {}
 cdef int64_t _row[128]
 
@@ -132,7 +132,7 @@ cdef struct Globals:
 
 
 cdef class Arrays:
-    """Makes each array a typed attribute; the arrays may also be given as one named tuple."""
+    """Makes each array a typed attribute. The arrays may also be given as one named tuple."""
 
     def __init__(self, together=None, **arrays):
         for name, array in (arrays if together is None else together._asdict()).items():
@@ -199,7 +199,7 @@ cdef class Key:
 
 
 cdef class PythonKey(Key):
-    """A Python function as a key; an exception from it ends the run."""
+    """A Python function as a key. An exception from it ends the run."""
 
     cdef object function
 
