@@ -79,12 +79,12 @@ class TwinEffect:
 
     @property
     def words(self) -> str:
-        """The change in one line, such as 'mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), of the 731 jobs of Venus'."""
+        """The change in one line, such as 'mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), over the 731 jobs of Venus'."""
         values = (self.recorded_s, self.changed_s, self.low_s, self.high_s)
         before, after, low, high = alike_durations(values)
         jobs = f"{self.jobs:,} jobs"
         of = jobs if self.cluster == UNNAMED else f"the {jobs} of {shorten(self.cluster, 80)}"
-        return f"{HEADLINES[self.headline]} {before} -> {after} ({low} to {high}), of {of}"
+        return f"{HEADLINES[self.headline]} {before} -> {after} ({low} to {high}), over {of}"
 
 
 class TwinJobs(NamedTuple):

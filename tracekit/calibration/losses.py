@@ -116,12 +116,12 @@ class LossEffect:
 
     @property
     def words(self) -> str:
-        """The change in one line, such as 'GPU-hours that jobs wait 1,200 -> 800 (650 to 1,000)'."""
+        """The change in one line, such as 'GPU-hours spent waiting 1,200 -> 800 (650 to 1,000)'."""
         recorded, changed, low, high = (
             f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
             for value in (self.recorded_gpu_h, self.changed_gpu_h, self.low_gpu_h, self.high_gpu_h)
         )
-        what = "that jobs wait" if self.told_by == "waited" else "that outages and checkpoints cost"
+        what = "spent waiting" if self.told_by == "waited" else "lost to outages and checkpoints"
         return f"GPU-hours {what} {recorded} -> {changed} ({low} to {high})"
 
 
@@ -176,7 +176,7 @@ def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | Non
     if not attempts / _WORST <= stopped <= attempts * _WORST:
         return (
             f"outages stop {stopped:,} jobs in the twin but stopped {attempts:,} attempts in the log, so the twin does "
-            "not reproduce what outages cost"
+            "not reproduce the cost of outages"
         )
     if stuck > _STUCK:
         return f"{percent(stuck)} of the jobs never end in the twin with the outages, or with the change"

@@ -16,9 +16,9 @@ TWINS = Question(
         "The twin of a cluster is the replay that best reproduces its log. Order, backfilling, quotas, limits,"
         " placement, capacity and start-up delays are tried on the first part of the log. The best is scored on the"
         " last part, which was held out. The grade is close if the ratio of the mean waits is within 1.1, three"
-        " quarters of the waits agree (within 5 min or 25 %) and at most 15 % of the waiting hours are unexplained;"
-        " fair: 1.25, half and 35 %; rough: 1.6, a quarter and 60 %; otherwise poor. Effects of"
-        " changes are reported only for twins graded close or fair."
+        " quarters of the waits agree (within 5 min or 25 %) and at most 15 % of the waiting hours are unexplained."
+        " The limits are 1.25, half and 35 % for fair, and 1.6, a quarter and 60 % for rough. Otherwise, the grade is"
+        " poor. Effects of changes are reported only for twins graded close or fair."
     ),
     columns=(
         _CLUSTER,

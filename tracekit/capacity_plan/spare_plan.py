@@ -172,7 +172,7 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
             "but not that faults differ from year to year"
         ),
     }
-    sources = {"checkpoints": "--checkpoint", "outages": "table node_events"}
+    sources = {"checkpoints": "--checkpoint", "outages": "the node_events table"}
     return {key: {"title": key, "value": v, "source": sources.get(key, "the plan")} for key, v in values.items()}
 
 

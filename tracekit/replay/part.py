@@ -26,8 +26,7 @@ class Part:
     others: tuple[str, ...]
     """Names of the clusters that were not replayed."""
     waiting_share: float | None
-    """The cluster's share of all clusters' waiting hours [1], over GPU jobs with a known wait, or None if no job
-    waited."""
+    """The cluster's share of all waiting hours [1], over GPU jobs with a known wait, or None if no job waited."""
 
     @property
     def words(self) -> str:

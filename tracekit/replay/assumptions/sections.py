@@ -261,7 +261,7 @@ class Loans(ModelSection):
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
             return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"
-        wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
+        wave = f"{100 * self.mean:g} % plus or minus {100 * self.swing:g} %"
         return (
             f"{wave}, a sine wave of {self.period_h:g} h with its maximum at {self.peak_h:g} h UTC, in steps of an hour"
         )

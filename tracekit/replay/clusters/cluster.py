@@ -48,8 +48,7 @@ class Cluster:
     tenants: list[str]
     """Virtual clusters with a quota."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` apply [ms after the origin], ascending. The first also applies before
-    (Q,)."""
+    """Times from which the rows of `quota` apply [ms after origin], ascending. The first also applies before (Q,)."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, tenants)."""
     change_ms: NDArray[np.int64]

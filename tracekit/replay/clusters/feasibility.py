@@ -259,7 +259,7 @@ def _judged(
             continue  # same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
         demand = (
-            f"jobs request GPU time of {_scope(row)}, which has no GPU"
+            f"jobs request GPU time on {_scope(row)}, which has no GPUs"
             if row["load"] is None
             else f"jobs request {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )

@@ -234,7 +234,7 @@ def cluster_of_trace(
             for column, vc in enumerate(grown.tenants)
             for node in _nodes_of_quota(vc, grown.times, grown.gpus[:, column])
         ]
-        origin = f"{NODE_GPUS}-GPU nodes of each {trace.ingested_tenant.one} from its quota"
+        origin = f"{NODE_GPUS}-GPU nodes for the quota of each {trace.ingested_tenant.one}"
         if partitioned is None:
             origin += ", which the source calls a partition"
         made = _with_quotas(nodes, grown, trace, name, origin, factor)
@@ -253,7 +253,7 @@ def cluster_of_trace(
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
             f"{NODE_GPUS}-GPU nodes for the sum of the {one} quotas, shared by all {many}; quotas are not"
-            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs used up to {most:,} at one time"
+            f" machines: they add up to at most {counted(sum_, 'GPUs')}, and jobs used up to {most:,} at the same time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
@@ -312,7 +312,7 @@ def observed_cluster(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
     by = f", by {trace.ingested_tenant.one}" if partitioned else ""
-    origin = f"observed: the most GPUs allocated to finished jobs at one time{by}; {sizes}"
+    origin = f"observed: the most GPUs allocated to finished jobs at the same time{by}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -463,7 +463,7 @@ def _with_quotas(
 ) -> Cluster:
     """Return the cluster with its quotas, or with estimated quotas (D9) if it has none."""
     if factor != 1:
-        origin += f"; {factor:g} times as many"
+        origin += f"; number of nodes times {factor:g}"
     if quotas.tenants or not trace.has("jobs"):
         return make_cluster(nodes, quotas, origin)
     held = held_gpus(trace, cluster) if held is None else held

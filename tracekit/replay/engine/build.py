@@ -55,8 +55,7 @@ class Ordered:
     promote_ppm: int = 0
     """A job that stops for at least this multiple of its last run [ppm] returns to the first level. 0 means never."""
     overhead_ms: NDArray[np.int64] | None = None
-    """Cost of each preemption or migration by number of GPUs [ms], or None for 0. The last entry covers larger
-    gangs."""
+    """Cost per preemption or migration by number of GPUs [ms], or None for 0. The last entry covers larger gangs."""
     relax_after_ms: int = 0
     """Wait after which a gang takes GPUs anywhere, or 0 if it never does."""
     relax_scope: Literal[1, 2] = 2

@@ -527,8 +527,7 @@ cdef inline int forgive_stop(State s, Job* job) except -1:
 
 
 cdef inline int sample(State s, int64_t until) except -1:
-    """Record the state at each sampling time before `until`. A full table drops every second row, and its step
-    doubles."""
+    """Record the state at each sampling time before `until`. A full table drops every other row; its step doubles."""
     cdef int64_t i
     cdef Sample* row
     cdef Globals* g = &s.g[0]

@@ -321,8 +321,8 @@ def _notes(tasks: Jobs, cluster: Cluster, nodes: Supply, *, knows_cpu: bool, kno
         found.append(f"{counted(away, 'nodes')} left out: away when the first task was submitted")
     unknown = [word for word, known in (("CPU", knows_cpu), ("memory", knows_memory)) if not known]
     if unknown:
-        found.append(f"{' and '.join(unknown)} of some nodes is unknown, so it is ignored")
+        found.append(f"ignored because it is unknown for some nodes: {' and '.join(unknown)}")
     wide = int((tasks.devices > int(nodes.gpus.max(initial=0))).sum())
     if wide:
-        found.append(f"{counted(wide, 'tasks')} with more GPUs than any node has: never placed")
+        found.append(f"never placed: {counted(wide, 'tasks')} with more GPUs than any node has")
     return found

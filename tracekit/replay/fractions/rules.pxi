@@ -246,8 +246,7 @@ cdef inline int64_t gain(Fractions state, int64_t before, int64_t after):
 
 
 cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int64_t last):
-    """Return the next GPU after `last` (or the first if -1) by free capacity, then index, among the GPUs with
-    enough."""
+    """Return the next GPU after `last` (the first if -1) by free capacity, then index, among the GPUs with enough."""
     cdef int64_t gpu, left, limit
     cdef int64_t chosen = -1
     for gpu in range(state.nodes[node].gpus):

@@ -44,8 +44,7 @@ class CheckpointsAsked:
     """
 
     interval_s: float | Literal["daly", "none"] = 3600.0
-    """Work between two checkpoints [s], 'daly' for the optimum at each job's failure rate, or 'none' to save
-    nothing."""
+    """Work between two checkpoints [s], 'daly' for the optimum at each job's failure rate, or 'none' for no saving."""
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]."""
     restart_s: float = 300.0

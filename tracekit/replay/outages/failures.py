@@ -125,7 +125,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     left_out = int((~known).sum())
     origin = f"{int(known.sum()):,} recorded absences"
     if left_out:
-        origin += f"; {left_out:,} more of nodes that this cluster does not have are excluded"
+        origin += f"; {left_out:,} more are excluded because this cluster lacks their nodes"
     silent = cluster.nodes - len(np.unique(node[known]))
     if silent:
         origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
@@ -173,7 +173,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         .sort("since", "node", "length", "kills")
     )
     origin = (
-        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is "
+        f"sampled from the log: each node gets the outages of one of {len(names):,} nodes at random; the log is "
         f"shifted by {turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
     )
     if not trace.has("nodes"):
