@@ -176,7 +176,7 @@ def calibrate(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Find the settings with which a replay of a Trace best reproduces what its log recorded.
+    """Find the settings with which a replay of a Trace best reproduces its log.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def recall(
     trace : Trace or path
         The Trace to which the twin belongs (see `read_twin`).
     twin : Twin
-        The twin as read; it may have been edited.
+        The twin as read from its file, which may have been edited.
     clusters : sequence of str, optional
         Clusters of the twin, by default all of them.
     seed : int

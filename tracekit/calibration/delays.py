@@ -1,9 +1,10 @@
 """Waits that no policy explains: start-up delays on free GPUs, and holds.
 
 A job submitted while most of the cluster is free still starts a little later, because of the scheduler's cycle, image
-pulls or the start of all its processes. These delays are measured on such jobs, by job size. In the twin, each job
-competes for GPUs only after a randomly drawn start-up delay. A hold is recorded in the log: a job becomes eligible only
-some time after its submission (because of a dependency, a begin time or a user's hold).
+pulls or the start of all its processes. These delays are measured by job size, on jobs submitted while most of the
+cluster was free. In the twin, each job competes for GPUs only after a randomly drawn start-up delay. A hold is recorded
+in the log: a job becomes eligible only some time after its submission (because of a dependency, a begin time or a
+user's hold).
 """
 
 from __future__ import annotations

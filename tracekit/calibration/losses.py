@@ -87,7 +87,7 @@ class LossEffect:
     told_by: Literal["lost", "waited"]
     """Whether the GPU-hours are lost to outages and checkpoints or spent waiting."""
     recorded_gpu_h: float
-    """Recorded GPU-hours; losses assume the checkpoints in `ASSUMED`."""
+    """Recorded GPU-hours. Losses assume the checkpoints in `ASSUMED`."""
     changed_gpu_h: float
     """GPU-hours with the change."""
     low_gpu_h: float

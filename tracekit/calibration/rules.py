@@ -82,7 +82,7 @@ class Rules:
     queues: Queues = "one"
     """Whether all jobs share one queue or each VC or partition has its own. A job holds up only its own queue."""
     backfill: Backfill = "none"
-    """The backfilling rule that lets later jobs pass; it replaces `scan`."""
+    """The backfilling rule that lets later jobs go first. It replaces `scan`."""
     estimates: Estimates = "oracle"
     """Run times used by backfilling and by the orders 'shortest' and 'smallest': the true ones, or the time limits."""
     half_life_s: Seconds = 0.0

@@ -30,11 +30,11 @@ AGREE_S, AGREE_SHARE = 300.0, 0.25
 """Two waits agree if they differ by at most 5 min or a quarter of the recorded wait, whichever is larger."""
 
 _GRAIN_S = 300.0
-"""Differences well below five minutes hardly count when replays are ranked [s]; our choice."""
+"""Differences well below five minutes hardly count when replays are ranked [s]. Our choice."""
 
 _DAY_MS = 86_400_000
 NEAR_S = 60.0
-"""Mean waits that differ by at most this agree, regardless of their ratio [s]; our choice."""
+"""Mean waits that differ by at most this agree, regardless of their ratio [s]. Our choice."""
 _RESAMPLES = 200
 """Number of resamples for quantile ratios and correlations. It is lower than for means, because each reads all jobs."""
 
@@ -78,11 +78,12 @@ class Score:
     table: pl.DataFrame
     """One row for all jobs (scope 'all'), for each job size ('gpu_class'), for each VC ('vc', name NULL for jobs
     without a VC) and, for a long log, for each part of it ('rolling', with settings chosen before that part). The
-    columns are jobs; mean, median and 90th percentile of the recorded wait and of the wait in the twin [s]; ratio
-    (twin's mean / recorded mean); agreeing_share (jobs whose waits differ by at most 5 min or 25 %); rank_correlation
-    (Spearman's); unexplained_share (recorded waiting hours beyond the wait in the twin / all recorded waiting hours).
-    Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 % interval over submission days
-    (_low, _high). The interval is NULL if there are fewer than 5 days or the recorded value is 0.
+    columns are jobs, the mean, median and 90th percentile of the recorded wait and of the wait in the twin [s], ratio
+    (twin's mean / recorded mean), agreeing_share (share of jobs whose waits differ by at most 5 min or 25 %),
+    rank_correlation (Spearman's), and unexplained_share (recorded waiting hours beyond the wait in the twin / all
+    recorded waiting hours). Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 %
+    interval over submission days (_low, _high). The interval is NULL if there are fewer than 5 days or the recorded
+    value is 0.
     """
     grade: Grade
     queue_correlation: float | None

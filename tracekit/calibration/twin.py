@@ -52,7 +52,7 @@ class Delays:
 
 @dataclass(frozen=True)
 class Scores:
-    """How well the twin reproduced the jobs held out from the calibration; see `score.Score`."""
+    """How well the twin reproduced the jobs held out from the calibration (see `score.Score`)."""
 
     jobs: Count
     recorded_mean_s: _NotNegative
@@ -116,7 +116,7 @@ def check_twin_file(path: Path) -> None:
     Raises
     ------
     UsageError
-        The file cannot be read, or a value is invalid; the error names the line and key.
+        The file cannot be read, or a value is invalid. The error names the line and key.
     """
     _parse(path)
 
@@ -175,7 +175,7 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
 def twin_text(twin: Twin) -> str:
     """Format a twin as TOML, with comments on the values that you may change."""
     lines = [
-        "# The twin of a log: the replay settings that best reproduce what it recorded. Edit it, and try it with",
+        "# The twin of a log: the replay settings that best reproduce it. You can edit this file and try it with",
         "#     tracekit replay TRACE --twin THIS-FILE -p POLICY -o out",
         f"trace = {_value(twin.trace)}",
         f"name = {_value(twin.name)}",

@@ -88,7 +88,7 @@ class TwinReplays:
         )
 
     def of_log(self, twin: Twin) -> TwinOfLog:
-        """Return this twin in the form that replay comparisons use; `twin` covers all clusters."""
+        """Return this twin in the form that replay comparisons use. `twin` covers all clusters."""
         rules, tenant = self.rules, self._trace.ingested_tenant
         return TwinOfLog(
             rules.policy,
@@ -211,7 +211,7 @@ class Twins:
 
     @cached_property
     def given(self) -> Twin | None:
-        """The twin in the file, or None if no file is given; raises UsageError if the file cannot be used."""
+        """The twin in the file, or None if no file is given. Raises UsageError if the file cannot be used."""
         if self.file is None:
             return None
         with self._errors_of_file():
@@ -298,7 +298,7 @@ def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
     Raises
     ------
     UsageError
-        None of these clusters has GPU jobs; `file` is the path of the twin.
+        None of these clusters has GPU jobs. `file` is the path of the twin.
     """
     shares = clusters_by_waiting(trace)
     found = [name for name in shares if name in twin.cluster]
@@ -315,7 +315,7 @@ def chosen_cluster(names: Sequence[str], asked: str | None, where: Path) -> str:
     Raises
     ------
     UsageError
-        The cluster does not exist; `where` is the file or Trace that lists the clusters.
+        The cluster does not exist. `where` is the file or Trace that lists the clusters.
     """
     if asked is None:
         return names[0]

@@ -174,7 +174,7 @@ def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:
-    """Draw which of a day's jobs to include (n,); each user is included with the given probability."""
+    """Draw which of a day's jobs to include (n,). Each user is included with the given probability."""
     names, place = np.unique(users, return_inverse=True)
     by_user = (random.random(len(names)) < share)[place]
     alone = random.random(len(users)) < share

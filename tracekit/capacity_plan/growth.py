@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_WEEKS = 6
-"""Minimum number of whole weeks for a growth fit; our choice."""
+"""Minimum number of whole weeks for a growth fit. Our choice."""
 _WEEK_MS = 7 * 86_400_000
 _HORIZON = 520
 """Longest time until the cluster fills that is reported [weeks]."""

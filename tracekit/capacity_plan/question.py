@@ -62,7 +62,7 @@ def wait_target(text: str) -> WaitTarget:
     Raises
     ------
     UsageError
-        The target is not mean, p50, p90 or p99, followed by '<=', a number and s, min, h or d; or the wait is longer
+        The target is not mean, p50, p90 or p99, followed by '<=', a number and s, min, h or d, or the wait is longer
         than a year.
     """
     found = _TARGET.fullmatch(text.strip())

@@ -32,7 +32,7 @@ _NOTHING_MORE = 1e-4
 """The search ends once the job waits for at most this share of the time [1]."""
 _WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
 _WORTH = 0.005
-"""Another checkpoint interval is reported if it gains at least this share of useful time [1]; our choice."""
+"""Another checkpoint interval is reported if it gains at least this share of useful time [1]. Our choice."""
 
 
 @explain_damage()
@@ -154,7 +154,7 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         ),
         "checkpoints": question.checkpoint.words,
         "spares": (
-            "a spare is idle until it replaces a node that leaves the job, at once; a returning node becomes a spare; "
+            "a spare is idle until it replaces, at once, a node that leaves the job; a returning node becomes a spare; "
             "spares fail like other nodes"
         ),
         "outages": (

@@ -34,7 +34,7 @@ PANEL = (
     "hived",
     "recorded",
 )
-"""The standard panel, written as on a command line. The first policy is the one that the others are compared with."""
+"""The standard panel, written as on a command line. All other policies are compared with the first."""
 
 LITERATURE = "all-of-the-literature"
 """Name of the panel that contains all policies in this package."""

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# Read a models file: TOML that overrides the built-in file, checked against the sections' types; errors name the line.
+# Read a models file, which is TOML that overrides the built-in file. It is checked against the sections' types, and
+# errors name the line.
 
 _NOTE_KEYS = ("ids", "title", "says", "sources")
 
@@ -129,7 +130,7 @@ def load_models(path: Path | None = None) -> Models:
     Raises
     ------
     UsageError
-        The file cannot be read, or a key or value is invalid; the error names the line.
+        The file cannot be read, or a key or value is invalid. The error names the line.
 
     Examples
     --------

@@ -51,10 +51,10 @@ cdef class Waitlist(Arrays):
 cdef class Reservations(Arrays):
     """The arrays of one run."""
 
-    # For each domain: position of its running jobs in `ends`; GPUs of its available nodes; position of its steps, and
-    # number of steps that reserve more GPUs than are free; position of its plan; rank of the last planned job; first
-    # planned time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around
-    # the gap that was found last (D,).
+    # For each domain (D,): the position of its running jobs in `ends`, the GPUs of its available nodes, the position of
+    # its steps, the number of steps that reserve more GPUs than are free, the position of its plan, the rank of the
+    # last planned job, the first planned time, whether to plan again, a queue whose jobs are known to have a place (or
+    # NONE), and the steps around the gap that was found last.
     cdef public Strip[::1] strips
     # Expected ends of running jobs, ascending. `free`: GPUs that are free from then on if nothing else starts.
     cdef public End[::1] ends
@@ -72,10 +72,10 @@ cdef class Reservations(Arrays):
     cdef public Reservation[::1] plan
     # Jobs started in this pass.
     cdef public int64_t[::1] started
-    # For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
-    # end of its places; the GPUs that its jobs request; the last time at which one of these jobs was among the first
-    # whose reservations begin; a place before which none of them may start in this pass; and the place of the first
-    # waiting job, planned or not (`high` if there is none) (Q,).
+    # For each queue (Q,): the place and rank of its first waiting job that is not planned (NONE and ANY if there is
+    # none), the end of its places, the GPUs that its jobs request, the last time at which one of these jobs was among
+    # the first whose reservations begin, a place before which none of them may start in this pass, and the place of the
+    # first waiting job, planned or not (`high` if there is none).
     cdef public Line[::1] lines
     # Sizes and settings (1,).
     cdef public ReservationFacts[::1] facts
@@ -88,8 +88,8 @@ cdef class Forecast(Arrays):
     cdef public Aspect[::1] aspects
     # Expected end of each running job [ms] (n,).
     cdef public int64_t[::1] end
-    # HEAPs of each domain: jobs that end by `until`, by -end, starting at `low`; the others, by end, starting at
-    # `high`.
+    # Two HEAPs of each domain: jobs that end by `until`, sorted by -end, from `low` on, and the others, sorted by end,
+    # from `high` on.
     cdef public Entry[::1] heaps
     # Position of each job in its heap (n,).
     cdef public int32_t[::1] at

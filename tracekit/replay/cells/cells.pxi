@@ -1,4 +1,4 @@
-# Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
+# Virtual clusters with private cells. Their jobs are placed in their own cells, and other jobs run on idle GPUs.
 #
 # A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is
 # still unbound is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the last job
@@ -93,7 +93,7 @@ cdef inline int book_ends(State s, State v, Hosts h) except -1:
 
 
 cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
-    """Stop a job without cells and requeue it; it may start elsewhere in the same pass."""
+    """Stop a job without cells and requeue it. It may start elsewhere in the same pass."""
     cdef Job* job = &s.jobs[j]
     own(s, h, j, NONE)
     release(s, job, s.job_classes[job.job_class].domain)

@@ -118,7 +118,7 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
     cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
     c = np.zeros(1, struct_dtype("CellBook"))
     c["changed"] = cluster.nodes
-    # Queues are sorted by domain, then tenant; all queues of a VC are in one domain.
+    # Queues are sorted by domain, then tenant. All queues of a VC are in one domain.
     tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)
     tried = np.zeros((vcs, 2), np.int32)
     for vc in range(vcs):

@@ -1,7 +1,7 @@
 """The nodes that each job may use: its domain, and the groups of the domain with the GPU model that it requests.
 
-A group is the set of nodes with the same domain, GPU model and rack; they are adjacent in the cluster's order. The
-groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of its domain.
+A group is the set of nodes with the same domain, GPU model and rack. These nodes are adjacent in the cluster's order.
+The groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of its domain.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Assignment:
         relaxed : bool
             A job may also take any free GPUs, on any number of nodes.
         scope : int
-            How far such a job may spread: 1 within one group, 2 across all nodes of one GPU model.
+            How far a relaxed job may spread: within one group (1) or across all nodes of one GPU model (2).
         """
         found: NDArray[np.bool_] = self.kinds_that_fit(fit, relaxed=relaxed, scope=scope)[self.kind]
         return found

@@ -56,7 +56,7 @@ class Cluster:
     change_node: NDArray[np.int32]
     """The node that joins or leaves (E,)."""
     change_up: NDArray[np.int8]
-    """1 if the node joins, 0 if it leaves. Then no new job starts there; running jobs finish unless it fails (E,)."""
+    """1 if the node joins, or 0 if it leaves and takes no new jobs. Running jobs finish unless the node fails (E,)."""
     absent: NDArray[np.int8]
     """1 if the node is away before its first change (N,)."""
     origin: str

@@ -102,7 +102,7 @@ def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> 
     path : Path
         The cluster file.
     jobs : Jobs
-        The jobs; their first submission is time 0.
+        The jobs, whose first submission is time 0.
     partitioned : bool, optional
         Whether each VC is an isolated domain. This overrides the file.
 

@@ -1,7 +1,7 @@
 # Buddy blocks of a node's GPUs, as bits: a block has 2^k GPUs and begins at a multiple of its size.
 #
-# The GPUs of a node are the bits of one 64-bit number; a set bit means that the GPU is in use. A free block is maximal
-# if the surrounding block of twice its size is not free.
+# The GPUs of a node are the bits of one 64-bit number, in which a set bit means that the GPU is in use. A free block is
+# maximal if the surrounding block of twice its size is not free.
 
 # Largest number of GPUs of a node.
 cpdef enum:

@@ -1,4 +1,4 @@
-"""Run a policy's mechanism over jobs and a cluster; the interface between mechanisms and the engine."""
+"""Run a policy's mechanism on jobs and a cluster, and define the interface between mechanisms and the engine."""
 
 from __future__ import annotations
 

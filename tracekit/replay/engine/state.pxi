@@ -1,8 +1,8 @@
 # The parts that every replay has: the structs of its arrays, the arrays, and the constants.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
-# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Python allocates every array, and
-# compiled code reads and writes the arrays in place.
+# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Every array is allocated in
+# Python, and compiled code reads and writes the arrays in place.
 
 cimport cython
 from libc.math cimport exp
@@ -40,7 +40,7 @@ cpdef enum:
     DONE = 3
     REJECTED = 4
 
-# Kinds of entries in the event heap, in the order of an instant; an entry's key is time * 4 + kind.
+# Kinds of entries in the event heap, in their order within an instant. An entry's key is time * 4 + kind.
 cdef enum:
     KIND_FINISH = 0
     KIND_TIMER = 3

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 NONE = -1
-"""No node, no job, or the end of a linked list; as in state.pxi."""
+"""No node, no job, or the end of a linked list (as in state.pxi)."""
 
 
 @cache
@@ -45,9 +45,9 @@ class EngineState(NamedTuple):
     queues: NDArray[Any]
     """Queue: waiting jobs. Each queue has one job class, or a whole domain if its first job stops the pass."""
     allocations: NDArray[Any]
-    """Allocation: the GPUs of running jobs, as linked lists; unused allocations are linked from
+    """Allocation: the GPUs of running jobs, as linked lists. Unused allocations are linked from
     Globals.unused_allocation. If jobs share GPUs by a plan (Globals.seats), the first rows are the GPUs, with their
-    number of jobs."""
+    numbers of jobs."""
     bits: NDArray[np.uint64]
     """One bit per node for each group and number of free GPUs, set if the node has exactly this number free."""
     tops: NDArray[np.uint64]

@@ -3,7 +3,7 @@
 #
 # For a gang on one node we check each node separately and find the last of its jobs that would have to go. The node on
 # which this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
-# For gangs with a remainder we check only whether there would be room at all.
+# For gangs with a remainder, we check only whether there would be any room.
 
 # There may be room, but its place is known only after the jobs are gone.
 cpdef enum:

@@ -2,7 +2,7 @@
 #
 # Everything is counted in milli-GPUs. Jobs of one class share a queue. If the first job that cannot start stops the
 # pass, all jobs of a domain share one queue. A job that did not fit is tried again only after a node that could hold it
-# joined, or after a task on such a node ended.
+# joined, or after a task on a node that could hold it ended.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):

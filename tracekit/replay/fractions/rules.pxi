@@ -181,7 +181,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
         return 0
     if there.whole == there.gpus:
         return <int64_t>(max(33 - there.gpus, min(33, there.gpus)))
-    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if too few GPUs are in use.
+    # Take the GPUs with the least free capacity that is enough. Unused GPUs are needed if too few GPUs are in use.
     cdef int64_t used = 0
     for gpu in range(there.gpus):
         left = state.gpu_left[node, gpu]

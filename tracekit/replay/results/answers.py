@@ -34,8 +34,9 @@ _RULE = (
     " submission, and queue time is first start minus submission. The change is the mean over the jobs that both"
     " policies completed, divided by the mean under the first. Its 95 % interval resamples whole submission days. The"
     " run times that a policy gets in advance are the actual ones, so the result is the most that prediction can"
-    " achieve. An effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the same jobs' mean"
-    " wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the log."
+    " achieve. An effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the"
+    " same jobs' mean wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the"
+    " log."
 )
 _ORDER = (
     " The first policy comes first, then the policies with a mean that differs from the first policy's by at least"

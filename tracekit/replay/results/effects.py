@@ -73,7 +73,7 @@ class Support:
     recorded_jobs: int
     """Number of jobs that the means are over."""
     recorded_queue_s: float | None
-    """Mean wait of these jobs in the log [s], or None if there are no such jobs."""
+    """Mean wait of these jobs in the log [s], or None if there are no jobs."""
     recorded_jct_s: float | None
     """Mean completion time in the log [s], over the jobs among these whose end is recorded."""
     baseline_queue_s: float | None
