@@ -132,10 +132,15 @@ class Outcome:
     log: NDArray[np.void] | None = None
     """The event log if it was requested, in order: rows (time_ms, kind, job, node, gpu, value).
 
-    The kinds are: submit (job). start (job, and as value its rate in ppm of the recorded speed), followed by the job's
-    take rows (job, node, the GPU's index in the node or -1 if only counts are kept, and as value milli-GPUs). stop (a
-    job loses all its GPUs; the value is the overhead charged when it starts again [ms]). finish (job). rate (job, and
-    as value its new rate in ppm). up and down (node). reject (a job that can never run). fail (an outage of the node
-    stops the job; the value is the overhead charged when it starts again [ms]). A job placed by count takes from node
-    -1.
+    - submit (job)
+    - start (job, value): value is the speed in ppm of the recorded speed; the job's take rows follow
+    - take (job, node, gpu, value): value is in milli-GPUs; gpu is the GPU's index in the node, or -1 if only counts are
+      kept; node is -1 if the job is placed by count
+    - stop (job, value): the job loses all its GPUs; value is the overhead charged when it starts again [ms]
+    - finish (job)
+    - rate (job, value): value is the new speed in ppm
+    - up, down (node)
+    - reject (job): the job can never run
+    - fail (job, node, value): an outage of the node stops the job; value is the overhead charged when it starts again
+      [ms]
     """

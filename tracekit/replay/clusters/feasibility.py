@@ -90,7 +90,7 @@ def check_feasibility(
     A job that requests no model does not count towards any model.
 
     - 'refuse': more than half of the jobs, or of the GPU-hours, can never be placed, or the load of the whole cluster
-    is above 2.
+      is above 2.
     - 'warning': some job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
       window, so its queue grows as long as jobs arrive.
     - 'ok': neither applies. A VC above its quota appears only in the tables, because a policy may lend quotas.

@@ -173,8 +173,8 @@ def cluster_of_trace(
 
     - the nodes table, without machines that have no GPUs;
     - the capacity table: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
-    one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
-    If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
+      one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
+      If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
     - the GPUs that the log shows in use (see `observed_cluster`).
 
     Nodes in the nodes table are away while an event in node_events marks them as down, drained or in maintenance.

@@ -45,6 +45,7 @@ def open_nodes(State s, const int8_t[::1] absent):
 
 
 # An index of nodes by their number of free GPUs. With this index, no query scans all nodes.
+#
 # For every number of free GPUs, each group keeps one bit per node. A second layer marks the words that have a bit set.
 # Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
 # ties.

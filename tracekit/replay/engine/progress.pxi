@@ -1,4 +1,5 @@
 # The progress of a running job, and the time of its next event.
+#
 # Progress is settled whenever a running job changes, so a job's rate may change at any event.
 
 

@@ -1,7 +1,7 @@
 # The parts that every replay has: the structs of its arrays, the arrays, and the constants.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
-# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Every array is allocated in
+# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`). Every array is allocated in
 # Python, and compiled code reads and writes the arrays in place.
 
 cimport cython

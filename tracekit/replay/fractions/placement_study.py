@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 # In the inflate mode, tasks arrive and never leave. This shows how full a placement rule can make a cluster.
+#
 # It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, with any tasks and nodes.
 
 

@@ -1,4 +1,5 @@
 # The six rules that choose a node and its GPUs for a task, and a cache of their scores.
+#
 # A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins, and
 # ties are broken by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
 # where scores are also integers, so ties are common. In two rules, the study divides by 128 cores and 8 GPUs. We use

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 # Lent spares, on which preemptible jobs run until the spares are needed.
+#
 # A node in reserve has two rows in the cluster: one that only preemptible jobs may use, and one for regular work. The
 # two rows are never present at the same time.
 

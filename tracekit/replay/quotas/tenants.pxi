@@ -361,6 +361,7 @@ def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instan
 
 
 # Accounts of tenants: the GPUs that each tenant uses, has used and may use, and whether its jobs wait.
+#
 # An account is a tenant in a domain. These functions take single records if possible, which keeps compilation short.
 
 cpdef enum:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 # Fairness of a schedule: Jain's index over virtual clusters, and finish-time fairness of jobs.
+#
 # Both have several definitions in the literature. The functions describe the definitions used here.
 
 

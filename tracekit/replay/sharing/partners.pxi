@@ -311,8 +311,9 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 
 
 # Two jobs on one GPU: the speed of each, and whether sharing is better than waiting. Integers only.
-# The theorem behind the test: job B is running with work b left when job A arrives with work a. Side by side, A takes a
-# / ra and B takes b / rb, where ra and rb are their speeds next to each other. The mean of the two end times is
+#
+# The theorem behind the test: job B is running with work b left when job A arrives with work a. Side by side, A takes
+# a / ra and B takes b / rb, where ra and rb are their speeds next to each other. The mean of the two end times is
 # piecewise linear in the delay after which A joins, so the best delay is 0 or b. Let P = 1,000,000 be the speed of a
 # job alone, and count the mean end from A's arrival:
 #

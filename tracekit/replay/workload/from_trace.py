@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 # The jobs table as numbers: times in microseconds, run times, and columns of selected rows.
+#
 # The tables contain long strings that most rows of a replay do not need at once, so columns are read one by one.
 
 LONGEST_YEARS = 100
