@@ -158,7 +158,7 @@ def _sums(days: NDArray[np.int64], twin: Floats, changed: Floats, recorded: Floa
 
 
 def _ratio(above: float, below: float, jobs: float) -> float:
-    """Return the ratio of two means, of which a mean below one second counts as one second."""
+    """Return the ratio of two means, counting a mean below one second as one second."""
     return float(max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S))
 
 

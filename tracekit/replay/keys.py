@@ -1,4 +1,4 @@
-"""The order of jobs. A key gives each job a number, and jobs with smaller numbers or earlier submissions go first.
+"""The order of jobs. A key gives each job a number. Smaller numbers go first, and ties go in submission order.
 
 A key is a function of whole numbers. It is called whenever a job starts to wait, starts to run or changes its level:
 

@@ -111,7 +111,9 @@ def power_mw(
     Parameters
     ----------
     clock_ppm, utilization_ppm : array
-        Clock share f and utilization u [ppm]. gpu_model : str GPU model, or '' if unknown.
+        Clock share f and utilization u [ppm].
+    gpu_model : str
+        GPU model, or '' if unknown.
     """
     config = power_config(models, gpu_model)
     f = np.clip(np.asarray(clock_ppm, np.int64), 0, PPM) / PPM
@@ -126,7 +128,9 @@ def power_w(models: Models, f: ArrayLike, u: ArrayLike, gpu_model: str = "") -> 
     Parameters
     ----------
     f, u : array
-        Clock share and utilization [0..1]. gpu_model : str GPU model, or '' if unknown.
+        Clock share and utilization [0..1].
+    gpu_model : str
+        GPU model, or '' if unknown.
     """
     return np.asarray(power_mw(models, ppm(f), ppm(u), gpu_model) / 1000)
 

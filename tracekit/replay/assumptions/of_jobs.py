@@ -238,7 +238,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    Each job name gets one draw, or each user if the name is unknown, or else each job.
+    There is one draw per job name, or per user if the name is unknown, or otherwise per job.
 
     Returns
     -------

@@ -64,8 +64,8 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
         One row for each whole percent reached, with these columns in this order:
         `arrived_percent` (GPUs requested so far, placed or not, of all GPUs [%]),
         `gpu_allocation_ratio` (allocated GPUs, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
-        `fragmented_gpus` (fragment of the nodes, of all GPUs [%], see `fractions.wasted_milli`), `fragmentation_rate`
-        (the fragment, of the unallocated GPUs [%], or NULL if no unallocated GPUs are left).
+        `fragmented_gpus` (fragment of the nodes, of all GPUs [%], see `fractions.wasted_milli`),
+        `fragmentation_rate` (the fragment, of the unallocated GPUs [%], or NULL if no unallocated GPUs are left).
 
     Raises
     ------

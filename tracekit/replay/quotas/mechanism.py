@@ -88,7 +88,7 @@ class Tenants:
     resources: bool = False
     """Whether a domain's total CPUs and memory also limit jobs."""
     attribute: bool = False
-    """Whether to record how much of each job's wait its tenant used at least its quota."""
+    """Whether to record, for each job, how long it waited while its tenant used at least its quota."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""

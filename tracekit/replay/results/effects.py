@@ -223,7 +223,7 @@ def _is_effect(column: str) -> bool:
 
 
 def effect_sentences(compared: pl.DataFrame) -> list[str]:
-    """Return each reason why effects are not reported once, as a sentence without a full stop.
+    """Return the distinct reasons why effects are not reported, each as a sentence without a full stop.
 
     Parameters
     ----------

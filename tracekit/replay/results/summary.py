@@ -274,9 +274,9 @@ class _JobFigures:
 
         One part of the allocated GPU time is spent on restarts and other overheads, and another part on redone work
         (lost). Of the rest, a part is spent on saving checkpoints. The remaining time is useful, and `goodput_share` is
-        its share [1]. `ettr`, the effective training time ratio, is the useful part of the run time of the jobs that
-        ended, divided by the time from submission to end, waits included. Each job is weighted by its requested GPUs
-        [0..1] (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs
+        its share [1]. `ettr`, the effective training time ratio [0..1], is the useful part of the run time of the jobs
+        that ended, divided by the time from submission to end, waits included. Each job is weighted by its requested
+        GPUs (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs
         beyond the request, in an elastic gang or a block, do not count.
         """
         losses = self.outcome.losses

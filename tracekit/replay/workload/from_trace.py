@@ -355,7 +355,7 @@ def jobs_of_trace(
     limit : int, optional
         Use only this many jobs, in order of submission.
     samples : bool
-        Whether to read also the samples of GPU utilization, which can take minutes for a large Trace.
+        Whether to also read the samples of GPU utilization, which can take minutes for a large Trace.
 
     Raises
     ------
