@@ -126,7 +126,7 @@ def test_spares_that_make_everyone_wait_are_reported_by_the_waits(make_trace: Ma
     assert found.recorded_gpu_h == pytest.approx(waited_gpu_h(world, simulate(world)), rel=1e-6)
     assert found.changed_gpu_h == pytest.approx(waited_gpu_h(spared, simulate(spared)), rel=0.15)
     assert found.verdict == "worse"
-    assert found.words.startswith("GPU-hours that jobs wait ")
+    assert found.words.startswith("GPU-hours spent waiting ")
 
 
 def test_a_spare_saves_the_waits_of_wide_gangs_where_nothing_else_is_free(make_trace: MakeTrace) -> None:

@@ -60,7 +60,7 @@ def test_requests_are_taken_as_they_are(make_trace: Callable[..., Trace]) -> Non
         (0, 0), (1, 460), (1, 1000), (3, 833), (8, 1000),
     ]  # fmt: skip
     assert [(part.reason, part.jobs) for part in tasks.left_out] == [
-        ("fewer than no GPUs, or more than 1,000,000", 2),
+        ("a negative number of GPUs, or more than 1,000,000", 2),
         ("no GPU count", 1),
     ]
     assert every_task(trace, limit=2).job_id.to_list() == ["0", "1"]
@@ -133,8 +133,8 @@ def test_what_is_left_out_is_reported(make_trace: Callable[..., Trace], tmp_path
     notes = [line.removeprefix("note: ") for line in result.stderr.splitlines()]
     assert notes[1:] == [
         "1 job left out: no GPU count",
-        "memory of some nodes is unknown, so it is ignored",
-        "1 task with more GPUs than any node has: never placed",
+        "ignored because it is unknown for some nodes: memory",
+        "never placed: 1 task with more GPUs than any node has",
     ]
 
 

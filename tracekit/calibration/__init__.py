@@ -1,1 +1,1 @@
-"""The twin of a cluster: the replay that best reproduces what its log recorded."""
+"""The twin of a cluster: the replay that best reproduces its log."""

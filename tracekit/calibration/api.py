@@ -1,4 +1,4 @@
-"""Find the twin of a log: the replay settings that best reproduce what it recorded."""
+"""Find a log's twin: the replay settings that best reproduce the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 _ORIGINS = (0.4, 0.6, 0.8, 1.0)
-"""Boundaries of the parts, as shares of the submission period; the first part is only for learning. Our choice."""
+"""Boundaries of the parts, as shares of the submission period. The first part is used only for learning. Our choice."""
 _LEAST_DAYS = 56
 """A log of less than eight weeks is split only once, because the parts of a rolling score would be too short."""
 _DAY_MS = 86_400_000
@@ -62,7 +62,7 @@ class ClusterCalibration:
 
     name: str
     waiting_share: float | None
-    """The cluster's share of the hours waited in all clusters [1]; None if no job waited."""
+    """The cluster's share of the waiting hours in all clusters [1], or None if no job waited."""
     bench: Workbench
     settings: Settings
     score: Score
@@ -74,22 +74,22 @@ class ClusterCalibration:
 
     @property
     def recorded_s(self) -> Floats:
-        """Recorded wait, first start minus submission [s]; NaN if unknown (n,)."""
+        """Recorded wait, first start minus submission [s], or NaN if unknown (n,)."""
         return self.bench.recorded_s
 
     @property
     def twin_s(self) -> Floats:
-        """Wait in the twin [s]; NaN if a job never starts (n,)."""
+        """Wait in the twin [s], or NaN if a job never starts (n,)."""
         return self.times.queue_s
 
     @property
     def waits(self) -> bool:
-        """Whether any job waits in the log; if not, every job order fits the log equally well."""
+        """Whether any job waits in the log. If none does, every job order fits the log equally well."""
         return bool((np.nan_to_num(self.recorded_s) > 0).any())
 
     @property
     def why_no_effect(self) -> str | None:
-        """Why this twin supports no effects, as a sentence without its full stop; None if it supports effects."""
+        """Why no effects can be estimated with this twin, as a sentence without a full stop, or None if they can."""
         if not self.waits:
             return "no job waits in the log; the effect cannot be estimated"
         if self.score.carries:
@@ -114,7 +114,7 @@ class ClusterCalibration:
 
     @property
     def sentences(self) -> list[str]:
-        """The result in sentences for display."""
+        """The result as sentences for display."""
         whole = self.score.whole
         share = "" if self.waiting_share is None else f", with {percent(self.waiting_share)} of the hours waited"
         name = "the log" if self.name == UNNAMED else f"{shorten(self.name, 40)}{share}"
@@ -160,9 +160,9 @@ class Calibration:
 
     twin: Twin
     clusters: tuple[ClusterCalibration, ...]
-    """The clusters, the one with the most waiting hours first."""
+    """The clusters, with the cluster that has the most waiting hours first."""
     left_out: dict[str, str]
-    """Clusters without a twin, each with the reason, a sentence without its full stop."""
+    """Clusters without a twin, each with the reason as a sentence without a full stop."""
 
 
 @explain_damage()
@@ -176,24 +176,25 @@ def calibrate(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Find the settings with which a replay of a Trace best reproduces what its log recorded.
+    """Find the settings with which a replay of a Trace best reproduces its log.
 
     Parameters
     ----------
     trace : Trace or path
         Jobs with submission, start, end and number of GPUs.
     clusters : sequence of str, optional
-        Clusters to calibrate; by default all, the one with the most waiting hours first.
+        Clusters to calibrate, by default all of them. The cluster with the most waiting hours comes first.
     limit : int, optional
-        Maximum number of jobs used per cluster, the first ones; None for all.
+        Use only this many of the first jobs of each cluster, or all jobs if None.
     budget : int, optional
-        Maximum total number of jobs, split evenly; what a small cluster does not need goes to the others.
+        Maximum total number of jobs, split evenly among clusters. If a small cluster has fewer jobs than its part, the
+        others get the rest.
     seed : int
         Random seed for the delays.
     shared : Ledger, optional
         Folder in which shards share the work, or from which their results are gathered (see docs/howto/shards.md). The
-        candidates of a stage are divided among the shards; each shard then does what the others left undone. All shards
-        return the same result.
+        candidates of a stage are divided among the shards, and each shard then tries the candidates that the others
+        have not tried. All shards return the same result.
     progress : Progress, optional
         Reports every candidate.
 
@@ -202,7 +203,7 @@ def calibrate(
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers results, and some candidates were not tried.
+        `shared` only gathers results, and some candidates have not been tried.
     TracekitError
         The Trace cannot be used, or none of its clusters can be calibrated.
     """
@@ -251,16 +252,16 @@ def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int 
 def recall(
     trace: Trace | str | Path, twin: Twin, *, clusters: Sequence[str] | None = None, seed: int = 0
 ) -> Calibration:
-    """Return the calibration given by a twin: its settings are replayed and graded again, without a search.
+    """Return the calibration for an existing twin: replay and grade its settings again, without a search.
 
     Parameters
     ----------
     trace : Trace or path
         The Trace to which the twin belongs (see `read_twin`).
     twin : Twin
-        The twin as read; it may have been edited.
+        The twin as read from its file, which may have been edited.
     clusters : sequence of str, optional
-        Clusters of the twin; all by default.
+        Clusters of the twin, by default all of them.
     seed : int
         Random seed for the delays.
 
@@ -298,9 +299,9 @@ def calibrate_jobs(
     progress: Progress | None = None,
     ledger: Ledger | None = None,
 ) -> ClusterCalibration:
-    """Return the twin of one cluster: the first jobs choose its settings, and the others score it.
+    """Return the twin of one cluster. The first jobs are used to choose its settings, and the others to score it.
 
-    If a ledger is given, candidates are runs of that ledger.
+    If a ledger is given, each candidate is a run of that ledger.
 
     Raises
     ------
@@ -316,12 +317,12 @@ def calibrate_jobs(
 
 
 def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
-    """Return the score of each part of a long log, calibrated on the jobs before it; None if the log is too short.
+    """Score each part of a long log, calibrated on the jobs before it; return None if the log is too short.
 
-    A single split shows only how well a twin fits the last part of the log. Here the split is repeated at other times,
-    each time with settings chosen only by earlier jobs, so you can see whether the twin would have fitted as well then.
-    The columns are those of `Score.table`; the scope is 'rolling' and the name gives the days of the part, counted from
-    the first submission.
+    A single split shows only how well a twin fits the last part of the log. Here the log is also split at other times,
+    each time with settings chosen only from earlier jobs. The scores show whether the twin would have fitted as well
+    then. The columns are those of `Score.table`. The scope is 'rolling', and the name gives the days of the part,
+    counted from the first submission.
 
     Raises
     ------
@@ -357,7 +358,7 @@ def graded(
     waiting_share: float | None = 1.0,
     tried: tuple[Tried, ...] = (),
 ) -> ClusterCalibration:
-    """Return the given settings as the twin of a cluster, scored on the jobs not used for learning.
+    """Make the given settings the twin of a cluster, and score it on the jobs that were not used for learning.
 
     Raises
     ------

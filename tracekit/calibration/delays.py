@@ -1,9 +1,10 @@
 """Waits that no policy explains: start-up delays on free GPUs, and holds.
 
 A job submitted while most of the cluster is free still starts a little later, because of the scheduler's cycle, image
-pulls or the start of all its processes. These delays are measured on such jobs, by job size. In the twin, each job
-competes for GPUs only after such a delay, drawn at random. A hold is recorded in the log: a job becomes eligible after
-its submission (a dependency, a begin time, a user's hold).
+pulls or the start of all its processes. These delays are measured by job size, on jobs submitted while most of the
+cluster was free. In the twin, each job competes for GPUs only after a randomly drawn start-up delay. A hold is recorded
+in the log: a job becomes eligible only some time after its submission (because of a dependency, a begin time or a
+user's hold).
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ QUANTILES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 """Quantiles at the midpoints of ten equal parts of a delay distribution."""
 
 _FREE_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""A cluster counts as free if at most this share of it is requested [1]; the first share with enough jobs is used. Our
-choice: low shares come first, because waits due to fragmentation must not be mistaken for delays.
+"""A cluster counts as free if at most this share of its GPUs is requested [1]. The first share with enough jobs is
+used. Our choice: low shares come first, so that waits due to fragmentation are not mistaken for delays.
 """
 _FEWEST = 30
-"""Minimum number of jobs. A job size with fewer jobs uses the delays of all sizes; with fewer jobs in total, delays are
-unknown.
+"""Minimum number of jobs. A job size with fewer jobs uses the delays of all sizes. If there are fewer jobs in total,
+the delays are unknown.
 """
 
 
 def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
-    """Return a mask of the jobs that no policy would have delayed at their submission, according to the log (n,).
+    """Return a mask of the jobs that, according to the log, no policy would have delayed at their submission (n,).
 
     When such a job was submitted, all running and waiting jobs together requested at most `share` of the cluster. The
-    user had no other such job, and the VC's jobs requested at most `share` of the VC's own peak.
+    user had no other running or waiting job, and the VC's jobs requested at most `share` of the VC's own peak.
 
     Parameters
     ----------
     jobs : Jobs
-        Jobs with recorded starts and ends; a job without them counts as using no GPUs.
+        Jobs with recorded starts and ends. A job without them counts as using no GPUs.
     gpus : int
         GPUs of the cluster.
     share : float
@@ -69,15 +70,15 @@ def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
 
 
 def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats:
-    """Return the GPUs that jobs with the same code use or wait for at each job's submission, including its own.
+    """Return the GPUs that jobs with the same code use or wait for when each job is submitted, including its own GPUs.
 
     Parameters
     ----------
     codes : array of int, shape (n,)
-        Jobs with the same code count together.
+        Jobs with the same code are summed together.
     jobs : Jobs
     known : array of bool, shape (n,)
-        Jobs whose end is known; other jobs request nothing.
+        Jobs whose end is known. Other jobs count as requesting no GPUs.
     """
     size = gpus_of(jobs) / 1000
     found = np.zeros(len(jobs))
@@ -99,7 +100,7 @@ def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
 
 
 def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float, ...]]:
-    """Return the `QUANTILES` of the start-up delay by job size [s]; empty if it is unknown or there is no delay.
+    """Return the `QUANTILES` of the start-up delay by job size [s]. The result is empty if it is unknown or always 0.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Estimate with the twin how a change would affect the recorded waits.
+"""Use the twin to estimate how a change would affect the recorded waits.
 
-The replays of the twin with the change and of the twin alone give the ratio of two means, which is applied to the
-recorded mean. The interval of the effect combines two uncertainties: which days the log happens to cover (whole
-submission days are resampled), and how far the twin is from the log on jobs held out from the calibration.
+The twin is replayed with and without the change. The ratio of the two means is applied to the recorded mean. The
+interval of the effect combines two uncertainties: which days the log happens to cover (whole submission days are
+resampled), and how far the twin is from the log on jobs held out from the calibration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean completion 
 
 _RESAMPLES = 1000
 _LEAST_S = 1.0
-"""In ratios, a mean below one second counts as one second."""
+"""A mean below one second counts as one second in ratios."""
 _LEAST_CHANGE = 0.001
 """A change of less than this share of the recorded mean counts as no change."""
 
@@ -43,10 +43,10 @@ class TwinEffect:
     """A recorded mean, and its expected value with a change."""
 
     cluster: str
-    """The cluster, or all clusters over which the effect is summed."""
+    """The cluster, or all the clusters over which the effect is summed."""
     change: str
     headline: Headline
-    """Whether it is the mean wait (first start minus submission) or the mean completion time (end minus submission)."""
+    """The kind of mean: wait (first start minus submission) or completion time (end minus submission)."""
     jobs: int
     recorded_s: float
     """Recorded mean [s]."""
@@ -69,22 +69,22 @@ class TwinEffect:
 
     @property
     def share(self) -> float | None:
-        """The change as a share of the recorded mean [1]; negative means shorter; None if the recorded mean is 0."""
+        """The change as a share of the recorded mean [1], negative if shorter, or None if the recorded mean is 0."""
         return self.changed_s / self.recorded_s - 1 if self.recorded_s else None
 
     @property
     def saved_h(self) -> float:
-        """Hours saved by all jobs together; negative if hours are added."""
+        """Total hours saved over all jobs, negative if hours are added."""
         return (self.recorded_s - self.changed_s) * self.jobs / 3600
 
     @property
     def words(self) -> str:
-        """The change in one line, such as 'mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), of the 731 jobs of Venus'."""
+        """The change in one line, such as 'mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), over the 731 jobs of Venus'."""
         values = (self.recorded_s, self.changed_s, self.low_s, self.high_s)
         before, after, low, high = alike_durations(values)
         jobs = f"{self.jobs:,} jobs"
         of = jobs if self.cluster == UNNAMED else f"the {jobs} of {shorten(self.cluster, 80)}"
-        return f"{HEADLINES[self.headline]} {before} -> {after} ({low} to {high}), of {of}"
+        return f"{HEADLINES[self.headline]} {before} -> {after} ({low} to {high}), over {of}"
 
 
 class TwinJobs(NamedTuple):
@@ -106,7 +106,7 @@ def jobs_of(found: ClusterCalibration) -> TwinJobs:
 def effect_of_times(
     cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes
 ) -> TwinEffect | str:
-    """Return the effect of a change with known times, or the reason why it has none.
+    """Return the effect of a change whose times are known, or the reason why there is no effect to report.
 
     Means are over jobs that start (or end) in the log, in the twin and with the change.
     """
@@ -158,7 +158,7 @@ def _sums(days: NDArray[np.int64], twin: Floats, changed: Floats, recorded: Floa
 
 
 def _ratio(above: float, below: float, jobs: float) -> float:
-    """Return the ratio of two means; a mean below one second counts as one second."""
+    """Return the ratio of two means, counting a mean below one second as one second."""
     return float(max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S))
 
 

@@ -1,4 +1,4 @@
-"""Check how far to trust a replay: compare the twin, or a policy instead of the twin's rules, with the log."""
+"""Check how far a replay can be trusted: compare the log with the twin, or with a policy in place of its rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Fidelity:
 
     cluster: str
     policy: str
-    """The replayed policy, as `tracekit replay -p` accepts it."""
+    """The replayed policy, in the form that `tracekit replay -p` accepts."""
     rules: str
     """A description of the replayed policy for display."""
     score: Score
@@ -50,9 +50,9 @@ class Fidelity:
     queue: pl.DataFrame
     """time, recorded_gpus, replayed_gpus: the GPUs that waiting jobs request, at evenly spaced instants."""
     candidates: pl.DataFrame
-    """The candidates that the calibration tried (see `ClusterCalibration.candidates`); empty if a twin was given."""
+    """The candidates that the calibration tried (see `ClusterCalibration.candidates`). Empty if a twin was given."""
     why_no_effect: str | None
-    """Reason why this replay supports no effects, as a sentence without its full stop; None if it supports effects."""
+    """Why no effects can be estimated with this replay, as a sentence without a full stop, or None if they can."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class FidelityStudy:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The results for all clusters in sentences."""
+        """The results for all clusters as sentences."""
         left_out = (f"{name}: no twin: {why}" for name, why in self.calibration.left_out.items())
         return (*(sentence for one in self.clusters for sentence in one.sentences), *left_out)
 
@@ -97,21 +97,21 @@ def fidelity(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> FidelityStudy:
-    """Return the fidelity of a replay to the log of a Trace.
+    """Compare a replay with the log of a Trace.
 
     Parameters
     ----------
     trace : Trace or path
         The Trace to replay.
     twin : path, optional
-        A twin.toml; by default the twins are calibrated now (see `tracekit.calibrate`).
+        A twin.toml. By default, the twins are calibrated now (see `tracekit.calibrate`).
     policy : str, optional
-        A policy that replaces the twins' rules, as `tracekit replay -p` accepts it; capacity, placement and delays
-        stay.
+        A policy that replaces the twins' rules, in the form that `tracekit replay -p` accepts. Capacity, placement and
+        delays stay the same.
     clusters : sequence of str, optional
-        Clusters to replay; all by default.
+        Clusters to replay, by default all of them.
     limit : int, optional
-        Without a twin: maximum number of jobs used per cluster, the first ones; None for all.
+        If no twin is given, use only this many of the first jobs of each cluster, or all jobs if None.
     seed : int
         Random seed for the start-up delays.
     progress : Progress, optional
@@ -133,7 +133,7 @@ def fidelity(
 
 
 def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelity:
-    """Return the fidelity of the twin of a cluster, or of a policy that replaces the twin's rules, to the log.
+    """Compare the log with the twin of a cluster, or with a policy that replaces the twin's rules.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def _quantiles(found: ClusterCalibration, replayed: NDArray[np.float64], among: 
 def queue_of(
     found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_], moments: int = _MOMENTS
 ) -> pl.DataFrame:
-    """Return the GPUs requested by the given jobs while they wait, recorded and in a replay (see `Fidelity.queue`)."""
+    """Return the GPUs that the given jobs wait for, in the log and in a replay (see `Fidelity.queue`)."""
     jobs = found.bench.jobs
     at = np.linspace(int(jobs.submit_ms[among].min()), int(jobs.submit_ms[among].max()), moments).astype(np.int64)
     return pl.DataFrame(
@@ -205,8 +205,8 @@ def write_fidelity(
 ) -> None:
     """Write OUT completely or not at all.
 
-    OUT holds fidelity.json; fidelity.parquet (scores), quantiles.parquet and queue.parquet with a column cluster; the
-    twin as twin.toml; and the plots that `draw` makes, by name, in one folder per cluster.
+    OUT contains fidelity.json and the twin as twin.toml. It also contains fidelity.parquet (scores), quantiles.parquet
+    and queue.parquet, each with a `cluster` column. The plots that `draw` makes are in one folder per cluster, by name.
 
     Raises
     ------

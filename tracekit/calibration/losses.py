@@ -1,12 +1,13 @@
-"""Estimate with the twin and the recorded outages how a change would affect the GPU-hours that outages cost.
+"""Use the twin and the recorded outages to estimate how a change would affect the GPU-hours that outages cost.
 
 The twin is replayed with the recorded outages, which stop the jobs on their nodes, and again with the change. The
-relative saving is applied to the losses of the log under the same checkpoint rule: for attempts that ended because a
-node failed, the work since the last checkpoint and a restart; for all attempts, the time spent on checkpoints.
+relative saving is applied to the losses in the log under the same checkpoint rule. An attempt that ended because a node
+failed loses the work since the last checkpoint and the time of a restart. All attempts lose the time spent on
+checkpoints.
 
-Spares save none of these losses, because a job on a failing node is stopped anyway. They shorten the wait until the job
-continues, but other jobs wait longer because the spares are kept free. So the effect of spares is measured by the
-GPU-hours that all jobs wait.
+Spares avoid none of these losses, because a job on a failing node is stopped anyway. They shorten the wait until the
+job continues, but make other jobs wait longer because the spares are kept free. The effect of spares is therefore
+measured in GPU-hours that all jobs wait.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ASSUMED = CheckpointsAsked(3600.0, 60.0, 300.0)
-"""Assumed checkpoints if nothing is known: one every hour that takes a minute, and a restart that takes five minutes
-(the hour and the five minutes are from Kokolis et al., 2024; the minute is our choice).
+"""Assumed checkpoints if nothing is known: one per hour, which takes a minute, and a restart of five minutes. The hour
+and the five minutes are from Kokolis et al., 2024, and the minute is our choice.
 """
 
 _FEWEST = 5
-"""Minimum number of attempts stopped by outages in the log."""
+"""Minimum number of attempts that outages stopped in the log."""
 _WORST = 2.0
 """Largest accepted factor between the numbers of stops in the twin and in the log."""
 _STUCK = 0.01
-"""Largest share of jobs that may never end in a replay; such jobs are not counted in any sum."""
+"""Largest share of jobs that may never end in a replay. Jobs that never end are excluded from all sums."""
 _RESAMPLES = 1000
 
 
@@ -57,24 +58,24 @@ class LossChange:
     name: str
     """A description of the change for display."""
     saving: CheckpointsAsked | None = None
-    """How jobs save their work; None for `ASSUMED`."""
+    """How jobs save their work, or None to use `ASSUMED`."""
     without: frozenset[str] = frozenset()
     """Nodes that no longer fail."""
     spares: int = 0
-    """Number of nodes kept free to replace failed nodes."""
+    """Number of nodes that are kept free to replace failed nodes."""
     told_by: Literal["lost", "waited"] = "lost"
     """Quantity to save: GPU-hours lost to outages and checkpoints, or GPU-hours of waiting."""
 
 
 class RecordedLosses(NamedTuple):
-    """Losses of the log to outages under a checkpoint rule, and the waits of its jobs."""
+    """Losses to outages in the log under a checkpoint rule, and the waits of its jobs."""
 
     stopped: Mapping[str, int]
     """Number of attempts of each job that ended because a node failed."""
     gpu_s: Mapping[str, float]
-    """Cost by job: work since the last checkpoint and a restart for each stop, and all checkpoints [GPU * s]."""
+    """Cost per job: the work since the last checkpoint and a restart for each stop, plus all checkpoints [GPU * s]."""
     waited_gpu_s: Mapping[str, float | None]
-    """Waits of all attempts of a job times their GPUs [GPU * s]; None if a wait is unknown."""
+    """Sum over a job's attempts of wait times GPUs [GPU * s], or None if a wait is unknown."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class LossEffect:
     told_by: Literal["lost", "waited"]
     """Whether the GPU-hours are lost to outages and checkpoints or spent waiting."""
     recorded_gpu_h: float
-    """Recorded GPU-hours; losses assume the checkpoints in `ASSUMED`."""
+    """Recorded GPU-hours. Losses assume the checkpoints in `ASSUMED`."""
     changed_gpu_h: float
     """GPU-hours with the change."""
     low_gpu_h: float
@@ -97,13 +98,13 @@ class LossEffect:
     changed_ettr: float | None
     """Effective training time ratio in the twin with the change [0..1]."""
     stopped: int
-    """Attempts that outages stopped in the log."""
+    """Number of attempts that outages stopped in the log."""
     twin_stopped: int
-    """Stops of jobs by outages in the twin; a job may be counted several times."""
+    """Number of times that outages stop jobs in the twin. A job may be counted several times."""
 
     @property
     def saved_gpu_h(self) -> float:
-        """GPU-hours saved; negative if GPU-hours are added."""
+        """GPU-hours saved, negative if GPU-hours are added."""
         return self.recorded_gpu_h - self.changed_gpu_h
 
     @property
@@ -115,20 +116,20 @@ class LossEffect:
 
     @property
     def words(self) -> str:
-        """The change in one line, such as 'GPU-hours that jobs wait 1,200 -> 800 (650 to 1,000)'."""
+        """The change in one line, such as 'GPU-hours spent waiting 1,200 -> 800 (650 to 1,000)'."""
         recorded, changed, low, high = (
             f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
             for value in (self.recorded_gpu_h, self.changed_gpu_h, self.low_gpu_h, self.high_gpu_h)
         )
-        what = "that jobs wait" if self.told_by == "waited" else "that outages and checkpoints cost"
+        what = "spent waiting" if self.told_by == "waited" else "lost to outages and checkpoints"
         return f"GPU-hours {what} {recorded} -> {changed} ({low} to {high})"
 
 
 def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change: LossChange) -> LossEffect | str:
-    """Return the effect of a change on the cost of outages in one cluster, or the reason why it is unknown.
+    """Return the effect of a change on the cost of outages in one cluster, or the reason why the effect is unknown.
 
     The interval combines two uncertainties: which days the log happens to cover (whole submission days are resampled),
-    and how far the twin's outage cost is from that of the log.
+    and how far the twin's outage cost is from the log's.
     """
     names = one.found.bench.jobs.job_id.to_list()
     attempts = sum(recorded.stopped.get(name, 0) for name in names)
@@ -171,11 +172,11 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
 
 
 def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | None:
-    """Return why replays with outages support no effect, given daily sums and the share of jobs that never end."""
+    """Return why replays with outages show no effect, given daily sums and the share of jobs that never end."""
     if not attempts / _WORST <= stopped <= attempts * _WORST:
         return (
             f"outages stop {stopped:,} jobs in the twin but stopped {attempts:,} attempts in the log, so the twin does "
-            "not reproduce what outages cost"
+            "not reproduce the cost of outages"
         )
     if stuck > _STUCK:
         return f"{percent(stuck)} of the jobs never end in the twin with the outages, or with the change"
@@ -187,10 +188,10 @@ def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | Non
 
 
 def _expected(sums: Floats) -> tuple[float, float, float]:
-    """Return the loss with the change and its 95 % interval, from daily sums (twin, twin with the change, log).
+    """Estimate the loss with the change and its 95 % interval from daily sums (twin, twin with the change, log).
 
-    The change is measured as a ratio within the replay. The twin's own error (twin against log) shows how far to trust
-    that ratio: the log of the ratio is varied by this error in both directions, by at most 100 %.
+    The change is measured as a ratio within the replay. The twin's own error (twin against log) shows how far the ratio
+    can be trusted, so the logarithm of the ratio is varied by this error in both directions, by at most 100 %.
     """
     twin, new, lost = sums.sum(axis=0).tolist()
     days = len(sums)
@@ -210,7 +211,7 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
     Raises
     ------
     UsageError
-        The log has no outage of a node of the twin's cluster, or the twin's policy does not support outages.
+        The log has no outage of any node in the twin's cluster, or the twin's policy does not support outages.
     """
     key = replace(change, name="", told_by="lost")
     if key in one.failing:
@@ -230,7 +231,7 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
         outages=outages,
         saving=change.saving or ASSUMED,
     )
-    # An outage stops the jobs on its node, so jobs need actual nodes here even if the twin only counts GPUs.
+    # An outage stops the jobs on a node, so jobs must be placed on nodes here even if the twin only counts GPUs.
     one.failing[key] = failing.run(replace(one.rules, fit="place").policy)
     return one.failing[key]
 
@@ -246,13 +247,13 @@ def _wasted_gpu_s(result: ReplayResult) -> Floats:
 
 
 def _waited_gpu_s(result: ReplayResult) -> Floats:
-    """Return the time without GPUs between submission and end of each job, times its GPUs (n,) [GPU * s]."""
+    """Return the time that each job spends without GPUs between submission and end, times its GPUs (n,) [GPU * s]."""
     outcome = result.outcome
     waited = outcome.end_ms - result.jobs.submit_ms - outcome.run_ms
     return np.asarray(waited * gpus_of(result.jobs) / 1e6, np.float64)
 
 
 def _by_day(days: NDArray[np.int64], *values: Floats) -> Floats:
-    """Return the sum of each array of values by day (D, values)."""
+    """Sum each array of values by day (D, values)."""
     _, place = np.unique(days, return_inverse=True)
     return np.stack([np.bincount(place, weights=one) for one in values], axis=1)

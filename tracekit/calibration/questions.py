@@ -16,13 +16,13 @@ TWINS = Question(
         "The twin of a cluster is the replay that best reproduces its log. Order, backfilling, quotas, limits,"
         " placement, capacity and start-up delays are tried on the first part of the log. The best is scored on the"
         " last part, which was held out. The grade is close if the ratio of the mean waits is within 1.1, three"
-        " quarters of the waits agree (within 5 min or 25 %) and at most 15 % of the waiting hours are unexplained;"
-        " fair: 1.25, half and 35 %; rough: 1.6, a quarter and 60 %; otherwise poor. Effects of"
-        " changes are reported only for twins graded close or fair."
+        " quarters of the waits agree (within 5 min or 25 %) and at most 15 % of the waiting hours are unexplained."
+        " The limits are 1.25, half and 35 % for fair, and 1.6, a quarter and 60 % for rough. Otherwise, the grade is"
+        " poor. Effects of changes are reported only for twins graded close or fair."
     ),
     columns=(
         _CLUSTER,
-        _C("waiting_share", "share", "the cluster's share of the hours waited in all clusters"),
+        _C("waiting_share", "share", "the cluster's share of the waiting hours in all clusters"),
         _C("rules", "sentence", "the rules that the log's scheduler seems to follow"),
         _C("grade", "class", "how well the twin reproduces the log: close, fair, rough or poor"),
         _C("effects_told", "true or false", "whether effects of changes are reported for this twin"),
@@ -32,12 +32,12 @@ TWINS = Question(
         _C("ratio_low", "ratio", "lower end of the 95 % interval of the twin's mean over the log's"),
         _C("ratio_high", "ratio", "upper end"),
         _C("agreeing_share", "share", "share of these jobs whose waits agree"),
-        _C("unexplained_share", "share", "share of the hours waited that exceeds the jobs' waits in the twin"),
+        _C("unexplained_share", "share", "share of the waiting hours in excess of the jobs' waits in the twin"),
         _C("rank_correlation", "ratio", "Spearman's correlation of the two waits"),
         _C("queue_correlation", "ratio", "correlation of the GPUs that waiting jobs request, hour by hour"),
         _C("jobs", "jobs", "jobs replayed"),
         _C("gpus", "GPUs", "GPUs of the twin"),
-        _C("gpus_from", "sentence", "where that number comes from"),
+        _C("gpus_from", "sentence", "where the number of GPUs comes from"),
         _C("why_not", "sentence", "why there is no twin, or why it supports no effects"),
     ),
 )
@@ -70,7 +70,7 @@ EFFECTS = Question(
     columns=(
         _CLUSTER,
         _C("policy", "text", "policy and parameters, as 'tracekit replay -p' accepts them"),
-        _C("what", "sentence", "what the policy is"),
+        _C("what", "sentence", "description of the policy"),
         _C("run_times", "text", "given: the policy knows the true run times in advance; not given: it does not"),
         _C("verdict", "class", "change of the completion time: shorter, longer, none, or undecided"),
         _C("recorded_queue_s", "s", f"recorded mean wait until the first start, {_OF}"),
@@ -81,7 +81,7 @@ EFFECTS = Question(
         _C("expected_jct_s", "s", "expected mean completion time with the policy"),
         _C("expected_jct_low_s", "s", "lower end of its 95 % interval"),
         _C("expected_jct_high_s", "s", "upper end"),
-        _C("jobs", "jobs", "jobs in the mean completion times"),
+        _C("jobs", "jobs", "number of jobs in the mean completion times"),
         _C("preemptions", "preemptions", "number of times the policy stops a running job in the twin"),
     ),
 )

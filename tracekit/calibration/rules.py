@@ -46,7 +46,7 @@ _PREEMPTIVE = {"attained": "las", "shortest-left": "srtf"}
 """Orders that let a job preempt another, and their policies."""
 _QUEUES = {"vc": "{tenant.one}", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
-"""Quotas on nodes that all VCs share, and the `lend` value of the policy 'limits' for each."""
+"""Quotas on nodes that all VCs share, with the corresponding `lend` value of the policy 'limits'."""
 
 Order = Literal[
     "arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest", "attained", "shortest-left"
@@ -60,7 +60,7 @@ Quotas = Literal["none", "partitions", "limits", "idle", "reclaim"]
 
 @dataclass(frozen=True)
 class HoldingLimits:
-    """Maximum GPUs allocated at once; 0 means no limit."""
+    """Maximum number of GPUs allocated at once, or 0 for no limit."""
 
     user_gpus: Count = 0
     """Maximum GPUs of a user."""
@@ -78,15 +78,15 @@ class Rules:
     order: Order = "arrival"
     """Which job goes next."""
     scan: Scan = "stop"
-    """Whether later jobs wait or may pass if a job cannot start."""
+    """Whether later jobs wait or may go first if a job cannot start."""
     queues: Queues = "one"
-    """Whether all jobs share one queue, or each VC or partition has its own; a job holds up only its own queue."""
+    """Whether all jobs share one queue or each VC or partition has its own. A job holds up only its own queue."""
     backfill: Backfill = "none"
-    """The backfilling rule that lets later jobs pass; it replaces `scan`."""
+    """The backfilling rule that lets later jobs go first. It replaces `scan`."""
     estimates: Estimates = "oracle"
-    """The run times assumed by backfilling and by the orders 'shortest' and 'smallest': true ones, or time limits."""
+    """Run times used by backfilling and by the orders 'shortest' and 'smallest': the true ones, or the time limits."""
     half_life_s: Seconds = 0.0
-    """With fair share: half-life of past usage [s]; 0 counts only current allocations."""
+    """For fair share, the half-life of past usage [s], or 0 to count only current allocations."""
     quotas: Quotas = "none"
     """How the quotas of VCs are enforced."""
     limits: HoldingLimits = HoldingLimits()
@@ -96,7 +96,7 @@ class Rules:
     fit: Literal["place", "count"] = "place"
     """Whether a job must fit on nodes, or only needs enough free GPUs in total."""
     relax_s: Seconds = 0.0
-    """Wait after which a multi-GPU job takes GPUs on any nodes [s]; 0 for never."""
+    """Wait after which a multi-GPU job takes GPUs on any nodes [s], or 0 if it never does."""
 
     @property
     def partitioned(self) -> bool:
@@ -104,7 +104,7 @@ class Rules:
         return self.quotas == "partitions"
 
     def fault(self) -> str | None:
-        """Return why these rules cannot be replayed together; None if they can."""
+        """Return why these rules cannot be replayed together, or None if they can."""
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"
@@ -121,7 +121,7 @@ class Rules:
 
     @property
     def policy(self) -> str:
-        """The policy that implements these rules, as `tracekit replay -p` accepts it."""
+        """The policy that implements these rules, in the form that `tracekit replay -p` accepts."""
         given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
         user, vc = self.limits.user_gpus, self.limits.vc_gpus
         if self.quotas in _POOLED or self.limits:
@@ -147,7 +147,7 @@ class Rules:
         return ",".join((name, *(f"{key}={value}" for key, value in given.items())))
 
     def words(self, tenant: Tenant = VC) -> str:
-        """Return a description of the rules for display, in the site's words."""
+        """Describe the rules for display, in the site's words."""
         parts = (_ORDERS[self.order], self._passing(), *self._limits(), *self._places())
         return "; ".join(tenant.fill(part) for part in parts)
 
@@ -173,7 +173,7 @@ class Rules:
     def held_back_by(self) -> list[str]:
         """Limits that hold jobs back in any order, as templates for display.
 
-        A VC's own nodes do not count, because they stay.
+        A VC's own nodes are not included, because they stay.
         """
         found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
         if self.limits.user_gpus:
@@ -192,5 +192,5 @@ class Rules:
 
     @property
     def complexity(self) -> int:
-        """Number of settings that differ from the defaults; of two equally good candidates the simpler wins."""
+        """Number of settings that differ from the defaults. Of two equally good candidates, the simpler one wins."""
         return sum(getattr(self, f.name) != f.default for f in fields(self))

@@ -30,26 +30,26 @@ AGREE_S, AGREE_SHARE = 300.0, 0.25
 """Two waits agree if they differ by at most 5 min or a quarter of the recorded wait, whichever is larger."""
 
 _GRAIN_S = 300.0
-"""Differences well below five minutes hardly count when replays are ranked [s]; our choice."""
+"""Differences well below five minutes hardly count when replays are ranked [s]. Our choice."""
 
 _DAY_MS = 86_400_000
 NEAR_S = 60.0
-"""Mean waits that differ by at most this agree, regardless of their ratio [s]; our choice."""
+"""Mean waits that differ by at most this agree, regardless of their ratio [s]. Our choice."""
 _RESAMPLES = 200
-"""Resamples for quantile ratios and correlations; fewer than for means, because each goes through all jobs."""
+"""Number of resamples for quantile ratios and correlations. It is lower than for means, because each reads all jobs."""
 
 GRADES: dict[Grade, tuple[float, float, float]] = {
     "close": (1.1, 0.75, 0.15),
     "fair": (1.25, 0.5, 0.35),
     "rough": (1.6, 0.25, 0.6),
 }
-"""The limits of each grade, our choice: the largest factor between the mean waits in either direction (or the means are
-within a minute), the minimum share of waits that agree, and the maximum share of unexplained waiting hours. A twin that
-misses all grades is 'poor'. Effects are reported only for 'close' and 'fair' twins.
+"""The limits of each grade, our choice: the largest factor between the mean waits in either direction (ignored if the
+means are within a minute), the minimum share of waits that agree, and the maximum share of unexplained waiting hours. A
+twin that reaches none of these grades is 'poor'. Effects are reported only for 'close' and 'fair' twins.
 """
 
 _TYPES: dict[str, type[pl.DataType]] = {"scope": pl.String, "name": pl.String, "jobs": pl.Int64}
-"""Types of a score's columns; all other columns are numbers."""
+"""Types of a score's columns. All columns not listed here are numbers."""
 
 
 def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
@@ -58,10 +58,11 @@ def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
 
 
 def distance(recorded_s: Floats, replayed_s: Floats) -> float:
-    """Return the distance of a replay from the log; 0 if all waits are equal.
+    """Return the distance between a replay and the log, which is 0 if all waits are equal.
 
-    The distance is the mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which a few long waits do not
-    dominate, plus the same expression for the two mean waits, so total waiting hours count too.
+    The distance is the mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, plus the same expression for
+    the two mean waits. A few long waits do not dominate the first term, and the second makes total waiting hours count
+    as well.
     """
     if not len(recorded_s):
         return 0.0
@@ -77,17 +78,18 @@ class Score:
     table: pl.DataFrame
     """One row for all jobs (scope 'all'), for each job size ('gpu_class'), for each VC ('vc', name NULL for jobs
     without a VC) and, for a long log, for each part of it ('rolling', with settings chosen before that part). The
-    columns are jobs; mean, median and 90th percentile of the recorded wait and of the wait in the twin [s]; ratio
-    (twin's mean / recorded mean); agreeing_share (jobs whose waits differ by at most 5 min or 25 %); rank_correlation
-    (Spearman's); unexplained_share (recorded waiting hours beyond the wait in the twin / all recorded waiting hours).
-    Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 % interval over submission days
-    (_low, _high), NULL with fewer than 5 days or if the recorded value is 0.
+    columns are jobs, the mean, median and 90th percentile of the recorded wait and of the wait in the twin [s], ratio
+    (twin's mean / recorded mean), agreeing_share (share of jobs whose waits differ by at most 5 min or 25 %),
+    rank_correlation (Spearman's), and unexplained_share (recorded waiting hours beyond the wait in the twin / all
+    recorded waiting hours). Each of these measures, and the ratios of medians and of 90th percentiles, has a 95 %
+    interval over submission days (_low, _high). The interval is NULL if there are fewer than 5 days or the recorded
+    value is 0.
     """
     grade: Grade
     queue_correlation: float | None
-    """Correlation of queued GPUs in the log and in the twin, hour by hour; None if either is constant."""
+    """Correlation of queued GPUs in the log and in the twin, hour by hour, or None if either is constant."""
     queue_interval: Interval = None
-    """95 % interval of `queue_correlation` over days; None with fewer than 5 days."""
+    """95 % interval of `queue_correlation` over days, or None if there are fewer than 5 days."""
 
     @property
     def whole(self) -> dict[str, Any]:
@@ -96,12 +98,12 @@ class Score:
 
     @property
     def carries(self) -> bool:
-        """Whether this twin supports effects."""
+        """Whether effects can be estimated with this twin."""
         return self.grade in {"close", "fair"}
 
     @property
     def missed(self) -> str:
-        """Why the twin does not support effects, for display; '' if it does."""
+        """Why no effects can be estimated with the twin, for display, or '' if they can."""
         whole, (_, alike, _) = self.whole, GRADES["fair"]
         log, twin = alike_durations((whole["recorded_mean_s"], whole["twin_mean_s"]))
         near, explained = _near(whole, "fair")
@@ -114,15 +116,15 @@ class Score:
 
 
 def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score:
-    """Return the score of a twin against the log.
+    """Score a twin against the log.
 
     Parameters
     ----------
     jobs : Jobs
     recorded_s, twin_s : array of float, shape (n,)
-        First start minus submission [s]; NaN if unknown or if the job never starts.
+        First start minus submission [s], or NaN if unknown or if the job never starts.
     among : array of bool, shape (n,)
-        Jobs to score; at least one of them needs both waits.
+        Jobs to score. Both waits must be known for at least one of them.
     """
     days = submission_days(jobs)
     rows = []
@@ -178,7 +180,7 @@ def _ends(name: str, interval: tuple[float | None, float | None] | None) -> dict
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
-    """Return the correlation of two arrays (given ranks, Spearman's); None if one is constant."""
+    """Return the correlation of two arrays (Spearman's if they are ranks), or None if one is constant."""
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None
@@ -218,7 +220,7 @@ def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bo
 
 
 def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Floats, share: float) -> Interval:
-    """Return the 95 % interval of a ratio of quantiles; None with fewer than `FEWEST_DAYS` days or a denominator of 0.
+    """Return the 95 % interval of a quantile ratio, or None if it has fewer than `FEWEST_DAYS` days or divides by 0.
 
     Parameters
     ----------
@@ -227,7 +229,7 @@ def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Float
     above, below : array of float, shape (n,)
         The values whose quantiles are divided.
     share : float
-        The quantile [0..1]: the smallest value that at least this share of the drawn jobs does not exceed.
+        The quantile [0..1]: the smallest value that is not exceeded by at least this share of the drawn jobs.
     """
     drawn = _drawn(days)
     if drawn is None:
@@ -241,7 +243,7 @@ def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Float
 
 
 def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Interval:
-    """Return the 95 % interval of the correlation of two arrays (n,); None with few days or if one is constant."""
+    """Return the 95 % interval of the correlation of two arrays (n,), or None if days are few or one is constant."""
     drawn = _drawn(days)
     if drawn is None:
         return None
@@ -256,7 +258,7 @@ def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Inter
 
 
 def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
-    """Return the number of times that each resample draws each day (R, D), and the day of each job (n,)."""
+    """Return how often each resample draws each day (R, D), and the day of each job (n,)."""
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
         return None

@@ -4,7 +4,8 @@ Candidates are tried in stages, each starting from the best candidate so far: jo
 placement, capacity, and start-up delays. The stages are repeated until a whole round finds nothing better. A candidate
 replaces the best one only if it is clearly closer to the log, or equally close and simpler.
 
-For a long log, the candidates of a stage are tried on its first jobs, and only the closest ones on the whole log.
+For a long log, the candidates of a stage are tried on its first jobs, and only the closest of them are tried on the
+whole log.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ if TYPE_CHECKING:
 
 
 def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
-    """Return the most GPUs that one owner used while its job waited; 0 if no owner waited while using GPUs.
+    """Return the most GPUs that one owner used while its job waited, or 0 if no owner waited while using GPUs.
 
-    A limit cannot be lower than this value; if the limit binds often, it equals this value.
+    A limit cannot be lower than this value. If the limit often holds jobs back, it equals this value.
 
     Parameters
     ----------
     jobs : Jobs
         Jobs with recorded starts and ends.
     codes : array of int, shape (n,)
-        The owner of each job, such as `Jobs.user`; -1 if unknown.
+        The owner of each job, such as `Jobs.user`, or -1 if the owner is unknown.
     among : array of bool, shape (n,)
         Jobs to learn from.
     """
@@ -60,7 +61,7 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
         waits = start > submit
         if not waits.any():
             continue
-        # Usage can only peak right after a start, and a job's wait lasts until just before its own start.
+        # Usage can peak only right after a start, and a job's wait lasts until just before its own start.
         moments = np.concatenate([start, submit])
         held = in_time(moments, start, end, size[own])
         waiting = in_time(moments, submit[waits], start[waits], np.ones(int(waits.sum())))
@@ -192,7 +193,7 @@ _STAGES = (*_RULES, "capacity", "start-up delay")
 
 
 def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
-    """Yield the candidates of a stage; each of them changes one setting of the best so far."""
+    """Yield the candidates of a stage. Each candidate changes one setting of the best settings so far."""
     if stage in _RULES:
         yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
     elif stage == "capacity":
@@ -213,7 +214,7 @@ _ROUNDS = 3
 _WORTH = 1.25
 """A candidate is not tried on the whole log if its distance on the excerpt exceeds the best distance by this factor."""
 _FINALISTS = 3
-"""If there is an excerpt: maximum number of candidates per stage that are tried on the whole log."""
+"""Maximum number of candidates per stage that are tried on the whole log if there is an excerpt."""
 
 
 class Tried(NamedTuple):
@@ -224,9 +225,9 @@ class Tried(NamedTuple):
     distance: float
     """Distance from the log over the jobs to learn from (see `score.distance`)."""
     mean_s: float
-    """Mean wait of these jobs in the replay [s]."""
+    """Mean wait of the jobs to learn from in the replay [s]."""
     never: int
-    """Jobs that started in the log but never start in the replay."""
+    """Number of jobs that started in the log but never start in the replay."""
     why_not: str | None = None
     """Reason why the candidate could not be replayed."""
 
@@ -236,7 +237,7 @@ class Found(NamedTuple):
 
     best: Settings
     tried: tuple[Tried, ...]
-    """The tried candidates, first to last."""
+    """The tried candidates, in order."""
 
 
 def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
@@ -248,7 +249,7 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
     progress : Progress, optional
         Reports every candidate.
     ledger : Ledger, optional
-        Ledger in which shards share the candidates of a stage; it already knows their common facts.
+        Ledger in which shards share the candidates of a stage. It already contains their common facts.
 
     Raises
     ------
@@ -272,7 +273,7 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
 
 
 class _Attempts:
-    """The candidates tried on the whole log and on the excerpt, each once."""
+    """The candidates tried so far on the whole log and on the excerpt. Each is tried only once."""
 
     def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger) -> None:
         self._bench, self._excerpt, self._progress, self._ledger = bench, bench.excerpt(), progress, ledger
@@ -280,15 +281,15 @@ class _Attempts:
         self._screened: dict[Settings, Tried] = {}
 
     def on_all(self, stage: str, candidates: list[Settings]) -> list[Tried]:
-        """Return the candidates as tried on the whole log."""
+        """Try the candidates on the whole log and return the results."""
         self._try(self._bench, stage, candidates, self.known)
         return [self.known[settings] for settings in candidates]
 
     def finalists(self, stage: str, candidates: list[Settings], best: Settings) -> list[Settings]:
         """Return the candidates of a stage that are worth a replay of the whole log, in their given order.
 
-        Without an excerpt these are all candidates. With an excerpt, they are the closest ones on it, without the
-        candidates that are clearly worse there than the best so far.
+        Without an excerpt, these are all the candidates. With an excerpt, they are the candidates closest to the log on
+        the excerpt, except those that are clearly worse there than the best so far.
         """
         if self._excerpt is None:
             return candidates
@@ -299,7 +300,7 @@ class _Attempts:
         return [candidates[k] for k in sorted(order[:_FINALISTS])]
 
     def _try(self, bench: Workbench, stage: str, candidates: list[Settings], known: dict[Settings, Tried]) -> None:
-        """Try the candidates missing from `known`, in order, and add them."""
+        """Try the candidates that are not in `known`, in order, and add their results to it."""
         new = [settings for settings in dict.fromkeys(candidates) if settings not in known]
         where = "" if bench is self._bench else " on an excerpt"
 
@@ -307,7 +308,7 @@ class _Attempts:
             self._progress.stage(f"trying {stage}{where}: {settings.rules.words()}")
             return _tried(bench, settings)
 
-        # The jobs to learn from identify a run too, because an excerpt or a part of the log has different ones.
+        # The jobs to learn from also identify a run, because they differ for an excerpt or a part of the log.
         ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
         makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
         found = ledger.results(makers, f"candidates of the stage '{stage}'")
@@ -335,7 +336,7 @@ def _facts(settings: Settings) -> dict[str, Any]:
 
 
 def _better(candidate: Tried, best: Tried) -> bool:
-    """Return whether a candidate is closer than the best; unless it is simpler, it must be clearly closer."""
+    """Return whether a candidate is better than the best so far. If it is not simpler, it must be clearly closer."""
     if np.inf in (candidate.distance, best.distance):
         return candidate.distance < best.distance
     gain = best.distance - candidate.distance

@@ -1,7 +1,7 @@
 """twin.toml: the settings with which a replay best reproduces a log, one table per cluster.
 
 The file is a replay scenario that you can read and edit. It identifies its Trace by a digest of the jobs, and is
-rejected for any other Trace.
+rejected if used with another Trace.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ CAPACITIES = {
     "events": "the nodes recorded in the Trace, except while node events show them out of service",
     "observed": "the most GPUs in use at once in the log",
 }
-"""The possible sources of a twin's capacity."""
+"""The possible sources of a twin's capacity, with their descriptions."""
 
 _NotNegative = Annotated[float, Range(0, sys.float_info.max)]
 _COMMAND = "tracekit calibrate TRACE -o twin.toml"
 _SHOWN = len("sha256:") + 12
-"""Number of digest characters shown in an error, enough to distinguish two Traces."""
+"""Number of digest characters that errors show. They are enough to distinguish two Traces."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Delays:
     """Waits that no policy explains."""
 
     holds: bool = False
-    """Whether a job competes only from the time at which it was eligible according to the log."""
+    """Whether a job competes for GPUs only from the time at which it became eligible in the log."""
     startup: dict[str, Annotated[tuple[Seconds, ...], NonEmpty()]] = field(default_factory=dict)
     """Start-up delays by job size: quantiles at the midpoints of ten equal parts of the distribution [s]."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How well the twin reproduced the jobs held out from the calibration; see `score.Score`."""
+    """How well the twin reproduced the jobs held out from the calibration (see `score.Score`)."""
 
     jobs: Count
     recorded_mean_s: _NotNegative
@@ -73,19 +73,19 @@ class ClusterTwin(Rules):
     capacity: Literal["stated", "events", "observed"] = "stated"
     """Source of the capacity, a key of `CAPACITIES`."""
     jobs: Annotated[int, Range(1, 2**62)] | None = None
-    """Number of jobs used for the calibration, the first ones; None for all."""
+    """Only this many of the first jobs are used for the calibration, or all jobs if None."""
     delays: Delays = field(default_factory=Delays)
     grade: Grade = "poor"
     scores: Scores | None = None
 
     @property
     def rules(self) -> Rules:
-        """Only the rules."""
+        """The rules alone."""
         return Rules(**{f.name: getattr(self, f.name) for f in fields(Rules)})
 
     @property
     def carries(self) -> bool:
-        """Whether this twin supports effects."""
+        """Whether effects can be estimated with this twin."""
         return self.grade in {"close", "fair"}
 
 
@@ -96,13 +96,13 @@ class Twin:
     trace: Text
     """`digest_of_jobs` of the Trace."""
     cluster: dict[str, ClusterTwin]
-    """The twins by cluster name; 'all' if the Trace names no clusters."""
+    """The twins by cluster name, which is 'all' if the Trace names no clusters."""
     name: str = ""
     """Name of the Trace's folder."""
 
 
 def digest_of_jobs(trace: Trace) -> str:
-    """Return a digest of the jobs, their users and their times: equal for every Trace of the same log."""
+    """Return a digest of the jobs, their users and their times. It is the same for every Trace of the same log."""
     columns = ["job_id", "submit_time", "start_time", "end_time", "gpu_count"]
     found = hashlib.sha256()
     for part in trace.scan("jobs").select(columns).collect().iter_slices(100_000):
@@ -111,12 +111,12 @@ def digest_of_jobs(trace: Trace) -> str:
 
 
 def check_twin_file(path: Path) -> None:
-    """Check everything in a twin file that needs no Trace: syntax, keys and values.
+    """Check everything in a twin file that can be checked without a Trace: syntax, keys and values.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or a value is invalid; the error names the line and key.
+        The file cannot be read, or a value is invalid. The error names the line and key.
     """
     _parse(path)
 
@@ -173,9 +173,9 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
 
 
 def twin_text(twin: Twin) -> str:
-    """Return a twin as TOML, with comments on the values that you may change."""
+    """Format a twin as TOML, with comments on the values that you may change."""
     lines = [
-        "# The twin of a log: the replay settings that best reproduce what it recorded. Edit it, and try it with",
+        "# The twin of a log: the replay settings that best reproduce it. You can edit this file and try it with",
         "#     tracekit replay TRACE --twin THIS-FILE -p POLICY -o out",
         f"trace = {_value(twin.trace)}",
         f"name = {_value(twin.name)}",
@@ -208,7 +208,7 @@ def write_twin(twin: Twin, out: Path) -> None:
 
 
 def _value(value: Any) -> str:
-    """Return a value in TOML syntax; basic strings are the same as in JSON, except for the character DEL."""
+    """Format a value in TOML syntax. Basic strings are the same as in JSON, except for the character DEL."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dict):

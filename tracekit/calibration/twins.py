@@ -92,7 +92,7 @@ class TwinReplays:
         )
 
     def of_log(self, twin: Twin) -> TwinOfLog:
-        """Return this twin in the form that replay comparisons use; `twin` covers all clusters."""
+        """Return this twin in the form that replay comparisons use. `twin` covers all clusters."""
         rules, tenant = self.rules, self._trace.ingested_tenant
         return TwinOfLog(
             rules.policy,
@@ -115,7 +115,7 @@ class TwinReplays:
         return replace(self.scenario.run(self.rules.policy), policy=TWIN)
 
     def result(self, policy: str) -> ReplayResult | str:
-        """Return the schedule of a policy that replaces the twin's order, or the reason why the policy cannot run."""
+        """Replay a policy that replaces the twin's order; return its schedule, or why the policy cannot run."""
         if policy not in self._results:
             self._progress.stage(f"replaying {policy}")
             try:
@@ -160,14 +160,14 @@ class TwinReplays:
             return f"{change if isinstance(change, str) else 'this change'} cannot be replayed here: {error}."
 
     def jobs(self, assumed: Assumed | None = None) -> TwinJobs | str:
-        """Return the jobs as recorded and in the twin, under other assumptions if given."""
+        """Return the jobs in the log and in the twin, under other assumptions if given."""
         times = self.times(None, assumed)
         return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
 
     def why_not(self, change: Change) -> str | None:
         """Return why a change cannot be estimated, before any replay; None if it can.
 
-        A policy that also lifts a limit of the log has no estimate, because its order has no separate effect.
+        If a policy also lifts a limit in the log, the separate effect of its order cannot be estimated.
         """
         if self.found.why_no_effect is not None:
             return self.found.why_no_effect
@@ -203,13 +203,13 @@ class Twins:
     trace : Trace
         The Trace.
     jobs : int
-        Maximum total number of jobs for the calibration, split between the clusters; ignored if `file` is given.
+        Maximum total number of jobs for the calibration, split among the clusters. Ignored if `file` is given.
     file : path, optional
         A twin.toml to use instead of a calibration.
     progress : Progress, optional
         Reports each candidate and replay.
     name : str
-        The user's name for the Trace, shown in messages; its path if empty.
+        The user's name for the Trace, shown in messages. If empty, messages show the path.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Twins:
 
     @cached_property
     def given(self) -> Twin | None:
-        """The twin in the file, None without a file; raises UsageError if the file cannot be used."""
+        """The twin in the file, or None if no file is given. Raises UsageError if the file cannot be used."""
         if self.file is None:
             return None
         with self._errors_of_file():
@@ -246,7 +246,7 @@ class Twins:
 
     @contextmanager
     def _errors_of_file(self) -> Iterator[None]:
-        """Re-raise errors in the user's file as UsageErrors that name the Trace as the user does."""
+        """Re-raise errors in the user's file as UsageErrors that use the user's name for the Trace."""
         try:
             yield
         except (DamagedTraceError, EngineMissingError):
@@ -256,7 +256,7 @@ class Twins:
             raise UsageError(self._named(error.what), where=where, line=error.line, hint=error.hint) from None
 
     def named(self, error: TracekitError) -> str:
-        """Return an error's text with the Trace named as the user does."""
+        """Return an error message that uses the user's name for the Trace."""
         return self._named(str(error))
 
     def _named(self, text: str) -> str:
@@ -279,12 +279,12 @@ class Twins:
 
     @property
     def reason(self) -> str | None:
-        """The reason for a missing twin, in lower case and without a full stop; None if the log has a twin."""
+        """Why there is no twin, in lower case and without a full stop, or None if the log has a twin."""
         return self._calibrated if isinstance(self._calibrated, str) else None
 
     @cached_property
     def clusters(self) -> tuple[TwinReplays, ...]:
-        """The twins, the cluster with the most waiting hours first."""
+        """The twins, in descending order of the clusters' waiting hours."""
         found = self._calibrated
         if isinstance(found, str):
             return ()
@@ -294,7 +294,7 @@ class Twins:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Clusters without a twin, each with the reason, a sentence without its full stop."""
+        """Clusters without a twin, each with the reason as a sentence without a full stop."""
         if not isinstance(self._calibrated, str):
             missing = [n for n in clusters_by_waiting(self.trace) if n not in self._calibrated.twin.cluster]
             return {name: self._calibrated.left_out.get(name, "the twin file does not contain it") for name in missing}
@@ -302,12 +302,12 @@ class Twins:
 
 
 def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
-    """Return the clusters that a twin contains, the one with the most waiting hours first.
+    """Return the clusters that a twin contains, in descending order of waiting hours.
 
     Raises
     ------
     UsageError
-        None of these clusters has GPU jobs; `file` is the path of the twin.
+        None of these clusters has GPU jobs. `file` is the path of the twin.
     """
     shares = clusters_by_waiting(trace)
     found = [name for name in shares if name in twin.cluster]
@@ -324,7 +324,7 @@ def chosen_cluster(names: Sequence[str], asked: str | None, where: Path) -> str:
     Raises
     ------
     UsageError
-        The cluster does not exist; `where` is the file or Trace that lists the clusters.
+        The cluster does not exist. `where` is the file or Trace that lists the clusters.
     """
     if asked is None:
         return names[0]
@@ -349,15 +349,15 @@ def twin_of_cluster(
     ----------
     trace : Trace
     file : Path, optional
-        A twin.toml, used unchanged; only its grade is computed again.
+        A twin.toml. It is used unchanged, except that its grade is computed again.
     cluster : str, optional
-        By default the cluster with the most waiting hours, among those of the file if one is given.
+        By default, the cluster with the most waiting hours, chosen among the clusters in the file if a file is given.
     limit : int, optional
-        Without a file: maximum number of jobs used, the first ones.
+        If no file is given, use only this many of the first jobs.
     seed : int
         Random seed for the start-up delays.
     shared : Ledger, optional
-        Without a file: the folder in which shards share the calibration.
+        Folder in which shards share the calibration if no file is given.
     progress : Progress, optional
         Reports every candidate of a calibration.
 
@@ -379,7 +379,7 @@ def twin_of_cluster(
 
 @explain_damage()
 def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, TwinOfLog]:
-    """Return the scenario for trying policies in the twin of a file, and that twin, graded again.
+    """Return the scenario for trying policies in the twin from a file, and that twin with a new grade.
 
     Parameters
     ----------
@@ -387,8 +387,8 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
     file : Path
         The twin.toml of the Trace.
     settings : ReplaySettings
-        The cluster's name, the seed, and outages with their checkpoints and spares. Everything else comes from the twin
-        and must not be given.
+        The cluster's name, the seed, and outages with their checkpoints and spares. All other settings come from the
+        twin and must not be given.
 
     Raises
     ------

@@ -41,17 +41,17 @@ UNNAMED = "all"
 """Name of the cluster if the log names no clusters."""
 
 _SEEN_SHARE = 0.6
-"""The jobs of this first share of the time choose the settings; the others score them [1]; our choice."""
+"""The settings are chosen from the jobs in this first share of the time [1] and scored on the others. Our choice."""
 FEWEST_JOBS = 50
-"""Minimum number of jobs in each part of a log, the one to learn from and the one to score."""
+"""Minimum number of jobs in the part of a log to learn from, and in the part to score."""
 _EXCERPT, _WAITED = 20_000, 1000
-"""Minimum number of jobs in an excerpt, and the minimum number of these jobs that waited longer than `AGREE_S`."""
+"""Minimum number of jobs in an excerpt, and of jobs in it that waited longer than `AGREE_S`."""
 
 
 def in_twin(policy: str, rules: Rules) -> str:
-    """Return a policy with the twin's `fit` and `relax`, if it has these parameters and they are not given.
+    """Give a policy the twin's `fit` and `relax` if it has these parameters and they are not set.
 
-    So a policy that replaces the twin's order changes only the order, not where multi-GPU jobs may run.
+    This way, a policy that replaces the twin's order changes only the order, not where multi-GPU jobs may run.
     """
     known = {parameter.name for parameter in named_policy(policy).card.parameters}
     given = {part.partition("=")[0] for part in policy.split(",")[1:]}
@@ -60,9 +60,9 @@ def in_twin(policy: str, rules: Rules) -> str:
 
 
 def lifted_limits(policy: str, rules: Rules, tenant: Tenant = VC) -> str | None:
-    """Return a sentence if a policy would lift limits of the twin, because its order then has no separate effect.
+    """Return a sentence that explains why a policy has no separate effect if it would lift limits of the twin.
 
-    The result is None if it lifts no limits; a policy with quotas of its own replaces the twin's quotas.
+    The result is None if the policy lifts no limits. A policy with quotas of its own replaces the twin's quotas.
     """
     own = named_policy(policy).card.quotas and not rules.limits
     if own or not rules.held_back_by:
@@ -76,8 +76,8 @@ def replayed(
 ) -> tuple[Outcome, Cluster]:
     """Return the schedule under a policy, and the cluster in the form that the policy uses.
 
-    A multi-GPU job keeps its recorded run time wherever it runs, unless `spreads` applies the spreading cost in
-    `models`.
+    A multi-GPU job keeps its recorded run time wherever it runs, unless `spreads` is set, which applies the spreading
+    cost in `models`.
 
     Raises
     ------
@@ -102,9 +102,9 @@ def replayed(
 
 
 class JobTimes(NamedTuple):
-    """Waits and completion times of jobs, each array of shape (n,); NaN if unknown, or if it never happens.
+    """Waits and completion times of jobs (n,). A time is NaN if it is unknown or the job never starts or ends.
 
-    If jobs are preempted, `queue_s` is not their total wait: waits after a preemption are only part of `jct_s`.
+    If jobs are preempted, `queue_s` is not their total wait, because waits after a preemption count only in `jct_s`.
     """
 
     queue_s: NDArray[np.float64]
@@ -112,7 +112,7 @@ class JobTimes(NamedTuple):
     jct_s: NDArray[np.float64]
     """End minus submission [s]."""
     stopped: int = 0
-    """Number of times that a running job lost its GPUs in the replay; 0 for recorded times."""
+    """Number of times that a running job lost its GPUs in the replay, or 0 for recorded times."""
 
 
 class Settings(NamedTuple):
@@ -120,7 +120,7 @@ class Settings(NamedTuple):
 
     rules: Rules
     capacity: str
-    """A name of `Workbench.clusters`."""
+    """A key of `Workbench.clusters`."""
     delays: bool
     """Whether jobs have start-up delays."""
     size: float = 1.0
@@ -142,7 +142,7 @@ class MoreNodes(NamedTuple):
 
 @dataclass
 class Workbench:
-    """The jobs of one cluster, the clusters they may have run on, and what was learned from them."""
+    """The jobs of one cluster, the clusters they may have run on, and the facts learned from the jobs."""
 
     jobs: Jobs
     """Jobs with recorded starts."""
@@ -152,9 +152,9 @@ class Workbench:
     its node events.
     """
     among: Bools
-    """Jobs to learn from: those of the first part of the log whose start is known (n,)."""
+    """Jobs to learn from: the jobs in the first part of the log whose start is known (n,)."""
     held_ms: Ints | None = None
-    """Recorded time from submission to eligibility [ms]; None if the log records no holds (n,)."""
+    """Recorded time from submission to eligibility [ms], or None if the log records no holds (n,)."""
     preempts: bool = False
     """Whether the log contains jobs that were preempted for other jobs."""
     models: Models = field(default_factory=lambda: load_models(None))
@@ -186,9 +186,9 @@ class Workbench:
         return self.delays
 
     def excerpt(self) -> Workbench | None:
-        """Return the first jobs to learn from, including enough that waited; None if more than half of them are needed.
+        """Return the shortest excerpt with enough waits, or None if it needs over half of the jobs to learn from.
 
-        They are the first jobs of the log, so a replay of these jobs alone starts from the same state of the cluster.
+        An excerpt consists of the first jobs of the log, so its replay starts from the same state of the cluster.
         """
         learn = np.flatnonzero(self.among)
         waited = np.cumsum(np.nan_to_num(self.recorded_s[learn]) > AGREE_S)
@@ -200,7 +200,7 @@ class Workbench:
         return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
-        """Return the jobs with the times at which they compete for GPUs, and the index of each in `jobs`."""
+        """Return the jobs with the times from which they compete for GPUs, and the index of each job in `jobs`."""
         held = np.zeros(len(self.jobs), np.int64) if self.held_ms is None else self.held_ms
         if delays:
             held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
@@ -209,9 +209,9 @@ class Workbench:
     def replay(
         self, settings: Settings, policy: str | None = None, models: Models | None = None
     ) -> tuple[Outcome, Ints]:
-        """Return the schedule under a candidate or a policy that replaces it, and the index in `jobs` of each row.
+        """Return the schedule under a candidate, or a policy that replaces its order, and each row's index in `jobs`.
 
-        A multi-GPU job keeps its recorded run time wherever it runs, unless `models` gives a cost of spreading.
+        A multi-GPU job keeps its recorded run time wherever it runs, unless `models` gives a spreading cost.
 
         Raises
         ------
@@ -244,7 +244,7 @@ class Workbench:
         return self.times_of(outcome, order)
 
     def times_of(self, outcome: Outcome, order: Ints) -> JobTimes:
-        """Return the times of a schedule; `order` is the index in `jobs` of each row."""
+        """Return the times of a schedule. `order` is the index in `jobs` of each row."""
 
         def since_submission(when_ms: Ints) -> NDArray[np.float64]:
             at = np.empty(len(self.jobs), np.int64)
@@ -263,14 +263,14 @@ class Workbench:
 
     @property
     def recorded_s(self) -> NDArray[np.float64]:
-        """Recorded wait, first start minus submission [s]; NaN if unknown (n,)."""
+        """Recorded wait, first start minus submission [s], or NaN if unknown (n,)."""
         return self.recorded.queue_s
 
 
 def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
     """Return the clusters of a Trace with their shares of all waiting hours, largest first.
 
-    A wait is queue_s of a GPU job: first start minus submission.
+    The wait of a GPU job is its queue_s: first start minus submission.
     """
     waits = trace.scan("jobs").filter(pl.col("gpu_count") > 0)
     table = waits.group_by("cluster").agg(pl.col("queue_s").sum().alias("s"), pl.len().alias("jobs")).collect()
@@ -334,9 +334,9 @@ def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, 
 
 
 def _holds(trace: Trace, jobs: Jobs) -> Ints | None:
-    """Return the time from submission to eligibility of each job [ms] (n,); None if the log records no holds.
+    """Return the time from submission to eligibility of each job [ms] (n,), or None if the log records no holds.
 
-    If a job started before its eligible time, the eligible time is an error in the log, so the hold ends at the start.
+    If a job started before its eligible time, that time is an error in the log, so the hold ends at the start.
     """
     table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
     if table["eligible_time"].null_count() == len(table):

@@ -1,12 +1,12 @@
-"""Resampled months of the same jobs: whole submission days of the log, drawn with replacement and joined.
+"""Resampled months of the log's jobs: whole submission days, drawn with replacement and joined.
 
 A day is 24 hours, counted from the first submission of the log. Each day of the window is one day of the log, drawn
-with replacement. If the log has at least three weeks, only days at the same position in the week are drawn. Some
-warm-up days before the window, drawn the same way, fill the cluster and are not measured.
+with replacement. If the log has at least three weeks, a day is replaced only by days at the same position in the week.
+Some warm-up days before the window are drawn in the same way. They fill the cluster and are not measured.
 
-With growth g, each day gets the jobs of floor(g) days of the log. From one more day, each user's jobs are added, all or
-none, with probability g - floor(g); a job without a user is drawn on its own. So the expected number of jobs per day is
-g times that of the log, with bursts as large as in the log.
+With growth g, each day gets the jobs of floor(g) days of the log. From one more day, the jobs of each user are added
+with probability g - floor(g), either all or none. A job without a user is drawn on its own. The expected number of jobs
+per day is therefore g times that of the log, and bursts are as large as in the log.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
-"""Minimum number of days for a draw by position in the week; each position then has at least three days."""
+"""Minimum number of days for drawing by position in the week, so that each position has at least three days."""
 _NEARLY = 0.05
-"""The last day counts as whole if at most this much of it is missing [days]."""
+"""The last day counts as a whole day if at most this much of it is missing [days]."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Resample:
     """One resampled month."""
 
     jobs: Jobs
-    """Jobs sorted by the time from which they compete; submission times count from the start of the warm-up days."""
+    """Jobs sorted by the time from which they compete. Submission times count from the start of the warm-up days."""
     group: Bools
-    """Jobs of the window whose wait counts (n,)."""
+    """Mask of the window's jobs whose wait counts (n,)."""
     window: Bools
-    """Jobs of the window (n,)."""
+    """Mask of the window's jobs (n,)."""
     begin_ms: int
     """Time at which the window begins [ms]."""
     end_ms: int
@@ -64,7 +64,7 @@ class DayPool:
     held_ms: Ints
     """Recorded time from submission to eligibility [ms] (n,)."""
     startup: Mapping[str, tuple[float, ...]]
-    """Start-up delays by job size [s]; empty if jobs have no delays."""
+    """Start-up delays by job size [s], or empty if jobs have no delays."""
     group: Bools
     """Jobs whose wait counts (n,)."""
     days: int
@@ -74,7 +74,7 @@ class DayPool:
     def of(
         cls, jobs: Jobs, held_ms: Ints | None, startup: Mapping[str, tuple[float, ...]], group: Bools, starts: Bools
     ) -> DayPool:
-        """Return the whole days of a log.
+        """Return the pool of the whole days of a log.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class DayPool:
         group : array of bool, shape (n,)
             Jobs whose wait counts.
         starts : array of bool, shape (n,)
-            Jobs that the twin starts; others are excluded, because resampled days cannot shorten their waits.
+            Jobs that the twin starts. Other jobs are excluded, because resampled days cannot shorten their waits.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class DayPool:
         return float((gpus_of(self.jobs) * self.jobs.work_ms.astype(np.float64)).sum()) / 1000 / (self.days * DAY_MS)
 
     def resample(self, number: int, growth: float, seed: int) -> Resample:
-        """Return one resampled month; the same number and seed draw the same days at every growth.
+        """Draw one resampled month. The same number and seed draw the same days at every growth.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class DayPool:
         return self._laid(np.concatenate(rows), np.concatenate(slots), _number(seed, number))
 
     def _drawn(self, random: np.random.Generator) -> Ints:
-        """Return the day of the log drawn for each day, the warm-up days first."""
+        """Draw a day of the log for each day, starting with the warm-up days."""
         place = np.arange(-self.lead, self.days)
         if not self.weekly:
             return random.integers(0, self.days, len(place))
@@ -168,13 +168,13 @@ class DayPool:
 
 
 def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
-    """Return the jobs in the given order, repeated as often as listed; their recorded times become unknown."""
+    """Return the jobs in the given order, repeated as often as listed, without their recorded times."""
     unknown = np.full(len(rows), -1, np.int64)
     return replace(jobs.rows(rows), recorded_start_ms=unknown, recorded_end_ms=unknown)
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:
-    """Return a mask of a day's jobs to include, if each user is included with the given probability (n,)."""
+    """Draw which of a day's jobs to include (n,). Each user is included with the given probability."""
     names, place = np.unique(users, return_inverse=True)
     by_user = (random.random(len(names)) < share)[place]
     alone = random.random(len(users)) < share
@@ -182,5 +182,5 @@ def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) 
 
 
 def _number(*words: int) -> int:
-    """Return a seed derived from several numbers."""
+    """Derive a seed from several numbers."""
     return int(np.random.SeedSequence(words).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""The growth of a log's load: its offered GPU-hours per week, and the time at which they will fill the cluster."""
+"""The growth of a log's load: the GPU-hours requested per week, and when they will fill the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_WEEKS = 6
-"""Minimum number of whole weeks for a growth fit; our choice."""
+"""Minimum number of whole weeks for a growth fit. Our choice."""
 _WEEK_MS = 7 * 86_400_000
 _HORIZON = 520
 """Longest time until the cluster fills that is reported [weeks]."""
@@ -26,7 +26,7 @@ _HORIZON = 520
 
 @dataclass(frozen=True)
 class LoadGrowth:
-    """Growth of the offered GPU-hours, significant at the 5 % level."""
+    """Growth of the requested GPU-hours, significant at the 5 % level."""
 
     weeks: int
     """Number of whole weeks in the log."""
@@ -37,13 +37,13 @@ class LoadGrowth:
     offered_share: float
     """Fitted load of the last week / weekly capacity of the cluster's GPUs [1]."""
     fills_after_weeks: float | None
-    """Weeks after the last whole week until the fitted load reaches the cluster's capacity; 0 if it already has, None
-    if that is more than ten years ahead.
+    """Weeks from the last whole week until the fitted load reaches the cluster's capacity. This is 0 if the load has
+    already reached it, and None if it takes more than ten years.
     """
     fills_low_weeks: float | None
     fills_high_weeks: float | None
-    """95 % interval of that time: when the confidence band of the fitted line reaches the capacity; None beyond ten
-    years.
+    """95 % interval of `fills_after_weeks`: when the confidence band of the fitted line reaches the capacity. None if
+    it takes more than ten years.
     """
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class LoadGrowth:
 def weekly_gpu_hours(jobs: Jobs) -> Floats:
     """Return the GPU-hours requested by the jobs submitted in each whole week (W,), counted from the first job.
 
-    GPU-hours are run time times requested GPUs and count in the week of submission.
+    GPU-hours are run time times requested GPUs. They count in the week of submission.
     """
     weeks = int(jobs.submit_ms.max(initial=0)) // _WEEK_MS
     week = jobs.submit_ms // _WEEK_MS
@@ -81,16 +81,16 @@ def weekly_gpu_hours(jobs: Jobs) -> Floats:
 
 
 def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
-    """Return the growth of weekly GPU-hours; None if it is not significant or cannot be estimated.
+    """Return the growth of weekly GPU-hours, or None if it is not significant or cannot be estimated.
 
-    A line is fitted to the log of the hours by least squares. Consecutive weeks are correlated, so the effective number
-    of independent weeks is n (1 - r) / (1 + r), where r is the lag-1 correlation of the residuals if positive (Santer
-    et al., Journal of Geophysical Research 105, 2000). Intervals use Student's t.
+    A line is fitted to the logarithm of the hours by least squares. Consecutive weeks are correlated, so the effective
+    number of independent weeks is n (1 - r) / (1 + r), where r is the lag-1 correlation of the residuals, or 0 if it is
+    negative (Santer et al., Journal of Geophysical Research 105, 2000). Intervals use Student's t.
 
     Parameters
     ----------
     hours : array of float, shape (W,)
-        GPU-hours of each week; at least six weeks, each with jobs.
+        GPU-hours of each week. At least six weeks are needed, each with jobs.
     gpus : int
         GPUs of the cluster.
     """
@@ -126,7 +126,7 @@ def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
 
 
 def _shrink(rest: Floats) -> float:
-    """Return the effective share of independent weeks [0..1]."""
+    """Return the share of weeks that count as independent [0..1]."""
     total = float((rest**2).sum())
     r = float((rest[1:] * rest[:-1]).sum()) / total if total > 0 else 0.0
     r = min(max(r, 0.0), 0.99)
@@ -134,7 +134,7 @@ def _shrink(rest: Floats) -> float:
 
 
 def _reached(ahead: Floats, values: Floats, level: float) -> float | None:
-    """Return the time from which values are at or above a level."""
+    """Return the first time from which values are at or above a level."""
     below = np.flatnonzero(values < level)
     if not len(below):
         return 0.0

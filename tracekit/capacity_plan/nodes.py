@@ -1,4 +1,4 @@
-"""The nodes of a planned cluster: always in the cluster, in any number of each GPU model."""
+"""The nodes of a planned cluster, which never join late or leave for good, in any number per GPU model."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def nodes_of(cluster: Cluster) -> list[Node]:
 
 
 def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
-    """Return the mean number of available GPUs in a window, without nodes that are out of service.
+    """Return the mean number of GPUs on nodes in service during a window.
 
     Parameters
     ----------
     cluster : Cluster
-        Nodes that are available before their first change, as returned by `settled_nodes`.
+        The cluster as returned by `settled_nodes`, in which all nodes are available before their first change.
     begin_ms, end_ms : int
         The window, longer than 0 [ms].
     """
@@ -62,7 +62,7 @@ def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
 
 
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
-    """Return the cluster with nodes that never join late or leave for good, and the number of changed nodes.
+    """Keep all nodes from joining late or leaving for good; return the cluster and the number of changed nodes.
 
     In a plan, a node is available in the whole window except while it was out of service and came back. A node that is
     never available is excluded.
@@ -96,11 +96,11 @@ def _quotas(cluster: Cluster) -> QuotaTable:
 
 
 def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
-    """Return a cluster with other numbers of nodes and all node changes shifted to later times.
+    """Return a cluster with other numbers of nodes and with all node changes delayed.
 
-    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, until they
-    sum to the capacity; each group keeps at least one node if there are enough. Copies are out of service when their
-    originals are. Quotas scale with the GPUs.
+    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, until their
+    number equals the capacity. Each group keeps at least one node if there are enough. Copies are out of service when
+    their originals are. Quotas scale with the GPUs.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
 
 
 def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
-    """Return the given number of nodes, with their groups in proportion."""
+    """Return the given number of nodes, divided among their groups in proportion."""
     groups: dict[tuple[str, str], int] = {}
     for node in nodes:
         key = (node.domain, node.rack)
@@ -138,7 +138,7 @@ def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
 
 
 def _shares(sizes: list[int], number: int) -> list[int]:
-    """Divide a number of nodes in proportion to group sizes; each group gets at least one if there are enough."""
+    """Divide a number of nodes in proportion to group sizes. Each group gets at least one if there are enough."""
     shares = shares_of(np.array(sizes), number)
     if number >= len(sizes):
         for empty in np.flatnonzero(shares == 0):
@@ -150,13 +150,13 @@ def _shares(sizes: list[int], number: int) -> list[int]:
 
 @dataclass(frozen=True)
 class NodeAxis:
-    """The nodes that a plan varies: all models in proportion, or one model."""
+    """The nodes whose number a plan varies: all models in proportion, or one model."""
 
     models: tuple[str, ...]
     nodes: Capacity
-    """The existing nodes."""
+    """Number of existing nodes of each model."""
     model: str | None = None
-    """The model that varies while the others stay; None to vary all in proportion."""
+    """The model whose nodes vary while the others stay, or None to vary all models in proportion."""
 
     @classmethod
     def of(cls, cluster: Cluster, model: str | None = None) -> NodeAxis:
@@ -174,7 +174,7 @@ class NodeAxis:
 
     @property
     def now(self) -> int:
-        """Number of existing nodes that vary."""
+        """Existing number of the nodes that vary."""
         return sum(self.nodes) if self.model is None else self.nodes[self.models.index(self.model)]
 
     def at(self, number: int) -> Capacity:

@@ -1,4 +1,4 @@
-"""The nodes that a cluster needs: waits by number of nodes, load and policy, and the number that meets a target."""
+"""How many nodes a cluster needs: waits by number of nodes, load and policy, and the number that meets a target."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_JOBS = 20
-"""Minimum number of counted jobs in a log; with fewer, drawn days might have none."""
+"""Minimum number of counted jobs in a log. With fewer jobs, drawn days might contain none of them."""
 _APART = 0.1
-"""Relative difference of the mean waits with drawn days and in recorded order that leads to a note [1]; our choice."""
+"""A note appears if the mean waits with drawn days and in recorded order differ by more than this [1]. Our choice."""
 _FURTHER = (4, 8)
 """Multiples of the existing nodes that are tried if no capacity of the grid meets the target."""
 _FINE = 0.01
@@ -81,7 +81,7 @@ def plan(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> CapacityPlan:
-    """Return waits by number of nodes, and the number of nodes that a target needs, from the twin of a cluster.
+    """Use a cluster's twin to find waits by number of nodes, and the number of nodes that a target needs.
 
     >>> import tracekit
     >>> found = tracekit.plan("my-trace", "p90<=1h", jobs_for=["size=8"])  # doctest: +SKIP
@@ -92,33 +92,33 @@ def plan(
     trace : Trace or path
         A Trace of at least five days whose jobs have submission, start, end and number of GPUs.
     target : str, optional
-        The longest acceptable wait: mean, p50, p90 or p99, then '<=' and a number of s, min, h or d.
+        The longest acceptable wait: mean, p50, p90 or p99, then '<=' and a number with the unit s, min, h or d.
     jobs_for : sequence of str
-        Jobs whose wait counts: 'size=8', 'vc=NAME', 'cluster=NAME'; by default all jobs of the cluster with the most
-        waiting hours.
+        Jobs whose wait counts, such as 'size=8', 'vc=NAME' or 'cluster=NAME'. By default, all jobs of the cluster with
+        the most waiting hours.
     twin : path, optional
-        A twin.toml; by default the twin is calibrated now.
+        A twin.toml. By default, the twin is calibrated now.
     nodes : sequence of int, optional
-        Numbers of nodes to try; by default the most informative ones.
+        Numbers of nodes to try, by default the most informative ones.
     model : str, optional
-        Vary the nodes of this GPU model only.
+        Vary only the nodes of this GPU model.
     growth : sequence of float
         Jobs per day as multiples of the log's.
     policies : sequence of str
         Policies to try in addition to the twin's own.
     node_cost, wait_cost : float, optional
-        Cost of a node, and of a waiting job [currency/h].
+        Hourly cost of a node, and of a waiting job [currency/h].
     resamples : int
         Number of months to draw.
     limit : int, optional
-        Without a twin: number of jobs to calibrate on, the first ones; None for all.
+        If no twin is given, calibrate on this many of the first jobs, or on all jobs if None.
     seed : int
         Random seed for all draws.
     workers : int
-        Number of processes. With more than one, a script needs the guard ``if __name__ == "__main__"``.
+        Number of processes. If it is more than one, a script needs the guard ``if __name__ == "__main__"``.
     shared : Ledger, optional
-        Folder in which shards share the resamples, or from which these are gathered (see docs/howto/shards.md); without
-        a twin, the shards first calibrate together.
+        Folder in which shards share the resamples, or from which the resamples are gathered (see docs/howto/shards.md).
+        If no twin is given, the shards first calibrate one together.
     progress : Progress, optional
         Reports every step.
 
@@ -127,7 +127,7 @@ def plan(
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers results, and some are missing.
+        `shared` only gathers results, and some results are missing.
     TracekitError
         The Trace, the twin or an option cannot be used, or the twin does not reproduce the log well enough for a plan.
     """
@@ -162,7 +162,7 @@ def plan(
 
 
 def no_plan(found: ClusterCalibration) -> str | None:
-    """Return why a twin supports no plan, as a sentence without its full stop; None if it supports a plan."""
+    """Return why a twin cannot be used for a plan, as a sentence without a full stop, or None if it can."""
     if found.score.carries:
         return None
     whole, (_, alike, unexplained) = found.score.whole, GRADES["fair"]
@@ -188,7 +188,7 @@ def plan_cluster(
     progress: Progress | None = None,
     ledger: Ledger | None = None,
 ) -> CapacityPlan | str:
-    """Return the plan for a cluster, or why there is no plan, a sentence without its full stop.
+    """Return the plan for a cluster, or why there is no plan, as a sentence without a full stop.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def plan_cluster(
     progress : Progress, optional
         Reports every resample.
     ledger : Ledger, optional
-        Ledger in which shards share the resamples; it already knows the Trace and the program.
+        Ledger in which shards share the resamples. It already contains the facts about the Trace and the program.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Clu
 
 
 def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, Any]]:
-    """Return the effect of additional nodes: all models in proportion or the varying model, then each model alone."""
+    """Return the effect of additional nodes: first all models in proportion or the varying model, then each model."""
     axes = [axis]
     if axis.model is None and len(axis.models) > 1:
         axes += [NodeAxis(axis.models, axis.nodes, model) for model in axis.models]
@@ -383,9 +383,9 @@ def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
 def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
     """Return the numbers of nodes to try by default.
 
-    They are eight numbers in equal ratios, and the existing number. They begin at the number that the load fills, but
-    at least a quarter and at most all of the existing nodes; they end at twice the existing nodes or twice the nodes
-    that the load fills, whichever is larger.
+    They are eight numbers in equal ratios, plus the existing number. The first is the number that the load fills, but
+    at least a quarter and at most all of the existing nodes. The last is twice the number of existing nodes or twice
+    the number that the load fills, whichever is larger.
 
     Parameters
     ----------
@@ -399,7 +399,7 @@ def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
 
 
 def steps_up(now: int) -> list[int]:
-    """Return the numbers of additional nodes to try: one, and 10 % and 25 % of the existing nodes."""
+    """Return the numbers of additional nodes to try: 1, and 10 % and 25 % of the existing nodes."""
     return sorted({1, max(round(0.1 * now), 1), max(round(0.25 * now), 1)})
 
 
@@ -420,13 +420,13 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
     Parameters
     ----------
     curve : Curve
-        The curve, with some numbers already tried.
+        The curve, on which some numbers have already been tried.
     now : int
         Number of existing nodes.
     target : WaitTarget
     refine : bool
         Try more numbers of nodes near the answer: higher numbers if no number meets the target, lower numbers if all
-        meet it, and numbers between those that meet it and the others.
+        do, and otherwise numbers between those that do and those that do not.
     """
 
     def waits(values: Floats) -> Floats:
@@ -447,7 +447,8 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
 def paired_change(here: Floats, there: Floats, name: str) -> dict[str, Any]:
     """Return the expected change of a wait from one capacity to another over the same resamples, with its interval [s].
 
-    The keys are the name of the figure with change_s, change_low_s and change_high_s; None if jobs never start.
+    The keys are the figure's name followed by change_s, change_low_s and change_high_s. A value is None if jobs never
+    start.
     """
     column = FIGURES.index(name)
     known = ~np.isnan(here[:, column])

@@ -1,4 +1,4 @@
-"""The question for a plan: the longest wait of some jobs, or the share of useful time of a large job."""
+"""The question that a plan answers: the longest wait of some jobs, or the share of useful time of a large job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitTarget:
 
     @property
     def text(self) -> str:
-        """The target as on the command line, with a unit that keeps the number short."""
+        """The target as written on the command line, with a unit that keeps the number short."""
         unit = next(u for u in ("d", "h", "min", "s") if self.limit_s % _SECONDS[u] == 0 or u == "s")
         return f"{self.metric}<={self.limit_s / _SECONDS[unit]:.15g}{unit}"
 
@@ -57,13 +57,13 @@ class WaitTarget:
 
 
 def wait_target(text: str) -> WaitTarget:
-    """Return the target of a text such as 'p90<=1h'.
+    """Read a target such as 'p90<=1h'.
 
     Raises
     ------
     UsageError
-        The text is not mean, p50, p90 or p99, then '<=', a number and s, min, h or d; or the wait is longer than a
-        year.
+        The target is not mean, p50, p90 or p99, followed by '<=', a number and s, min, h or d, or the wait is longer
+        than a year.
     """
     found = _TARGET.fullmatch(text.strip())
     if found is None:
@@ -77,7 +77,7 @@ def wait_target(text: str) -> WaitTarget:
 
 @dataclass(frozen=True)
 class JobGroup:
-    """The jobs whose wait counts; all of them by default."""
+    """The jobs whose wait counts, by default all jobs."""
 
     size: str | None = None
     """A number of GPUs, or one of `GPU_CLASSES`."""
@@ -86,7 +86,7 @@ class JobGroup:
 
     @property
     def words(self) -> str:
-        """The group in words, such as '8-GPU jobs of VC a'; 'all jobs' by default."""
+        """The group in words, such as '8-GPU jobs of VC a', or 'all jobs' by default."""
         parts = ["all jobs" if self.size is None else f"{self.size}-GPU jobs"]
         parts += [f"VC {shorten(self.vc, 30)}"] if self.vc is not None else []
         parts += [f"cluster {shorten(self.cluster, 30)}"] if self.cluster is not None else []
@@ -123,12 +123,12 @@ EVERYONE = JobGroup()
 
 
 def job_group(texts: Sequence[str]) -> JobGroup:
-    """Return the jobs that match all the given texts, such as 'size=8', 'vc=NAME' and 'cluster=NAME'.
+    """Return the group of jobs that match all the given conditions, such as 'size=8', 'vc=NAME' and 'cluster=NAME'.
 
     Raises
     ------
     UsageError
-        A text has another key or no value, a key is given twice, or a size is neither a number nor a size class.
+        A condition has another key or no value, a key is given twice, or a size is neither a number nor a size class.
     """
     given: dict[str, str] = {}
     for text in texts:
@@ -157,9 +157,9 @@ class HourlyCosts:
     """
 
     node: float | None = None
-    """Cost of owning a node for an hour."""
+    """Cost of owning one node for one hour."""
     wait: float | None = None
-    """Cost of an hour of waiting by one job."""
+    """Cost of one job waiting for one hour."""
 
     def __post_init__(self) -> None:
         for option, value in (("--node-cost", self.node), ("--wait-cost", self.wait)):
@@ -169,7 +169,7 @@ class HourlyCosts:
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """The question for a plan of nodes.
+    """The question that a plan for nodes answers.
 
     Raises
     ------
@@ -181,13 +181,13 @@ class PlanQuestion:
     group: JobGroup = EVERYONE
     """The jobs whose wait counts."""
     numbers: tuple[int, ...] | None = None
-    """The only numbers of nodes to try; by default the most informative ones (see `default_numbers`)."""
+    """The only numbers of nodes to try, by default the most informative ones (see `default_numbers`)."""
     model: str | None = None
-    """The GPU model whose nodes vary; None to vary all in proportion."""
+    """The GPU model whose nodes vary, or None to vary all models in proportion."""
     growths: tuple[float, ...] = (1.0,)
     """Jobs per day as multiples of the log's."""
     policies: tuple[str, ...] = ()
-    """Policies to try in addition to the twin's own, as `tracekit replay -p` accepts them."""
+    """Policies to try in addition to the twin's own, in the form that `tracekit replay -p` accepts."""
     costs: HourlyCosts = HourlyCosts()
     resamples: int = 40
     seed: int = 0
@@ -220,12 +220,12 @@ class GangSize:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the size given by a text such as '256' (GPUs) or '32nodes'.
+        """Read a size such as '256' (GPUs) or '32nodes'.
 
         Raises
         ------
         UsageError
-            The text is neither.
+            The size has neither form.
         """
         found = _SIZE.fullmatch(text.strip())
         if found is None:
@@ -236,7 +236,7 @@ class GangSize:
 
 @dataclass(frozen=True)
 class SpareQuestion:
-    """The question for a plan of spares.
+    """The question that a plan for spares answers.
 
     Raises
     ------
@@ -249,10 +249,10 @@ class SpareQuestion:
     """Target effective training time ratio [0..1]."""
     checkpoint: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     model: str | None = None
-    """Use only nodes of this GPU model; None for all nodes."""
+    """The only GPU model whose nodes are used, or None for all nodes."""
     cluster: str | None = None
     resamples: int = 40
-    """Number of random draws, both for recorded outages and for outages drawn with a random shift."""
+    """Number of random draws, for recorded outages and also for outages drawn with a random shift."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -265,12 +265,12 @@ class SpareQuestion:
 
     @classmethod
     def of(cls, gang: str | int, ettr: float = 0.95, checkpoint: str | None = None, **others: object) -> Self:
-        """Return the question for the arguments of a command line.
+        """Return the question that the arguments of a command line ask.
 
         Raises
         ------
         UsageError
-            A text cannot be read, or a number is out of range.
+            An argument cannot be read, or a number is out of range.
         """
         return cls(GangSize.of(str(gang)), ettr, read_checkpoints(checkpoint), **others)  # type: ignore[arg-type]
 

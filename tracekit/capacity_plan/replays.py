@@ -1,4 +1,4 @@
-"""The replays of a plan: every resample on every capacity, and the figures of each."""
+"""The replays of a plan: every resample on every capacity, and the figures for each replay."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ FIGURES = (
 )
 """The figures of one replay of one resample.
 
-Waits are first start minus submission of the counted jobs submitted in the window [s]; infinite if a job that decides
-the figure never starts, NaN if the resample has no counted jobs. within_target_share: share of these jobs that start
-within the target [1]; never_start_share: share that never start [1]. held_share: GPU time allocated in the window / GPU
-time of the available nodes [1]. waiting_hours_per_day and jobs_per_day are for all jobs. offered_gpus: see
-`Resample`."""
+A wait is first start minus submission [s], over the counted jobs submitted in the window. It is infinite if a job that
+decides the figure never starts, and NaN if the resample has no counted jobs. within_target_share: share of these jobs
+that start within the target [1]. never_start_share: share of these jobs that never start [1]. held_share: GPU time
+allocated in the window / GPU time of the available nodes [1]. waiting_hours_per_day and jobs_per_day cover all jobs.
+offered_gpus: see `Resample`."""
 
 
 def figure(values: Floats, name: str) -> Floats:
-    """Return one of the `FIGURES` for each resample that has it (at most R,)."""
+    """Return one of the `FIGURES` for each resample in which it is known (at most R,)."""
     column: Floats = values[:, FIGURES.index(name)]
     return column[~np.isnan(column)]
 
@@ -52,8 +52,8 @@ def figure(values: Floats, name: str) -> Floats:
 def target_waits(values: Floats, target: WaitTarget) -> Floats:
     """Return the target's wait for each resample [s].
 
-    It is infinite if any job never starts, whether in the group or not: a cluster on which some jobs can never run
-    meets no target, no matter how short the other waits are.
+    The wait is infinite if any job never starts, whether or not it is in the group. A cluster on which some jobs can
+    never run meets no target, no matter how short the other waits are.
     """
     waits: Floats = values[:, FIGURES.index(f"{target.metric}_wait_s")].copy()
     endless = np.isinf(values[:, FIGURES.index("waiting_hours_per_day")])
@@ -71,7 +71,7 @@ class PlannedRun(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that distinguish this run from others, independent of file locations."""
+        """The facts that distinguish this run from others, regardless of where files are."""
         return {"policy": policy_facts(self.policy), "growth": self.growth, "capacity": self.capacity}
 
 
@@ -90,7 +90,7 @@ class PlanBasis:
     _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
 
     def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
-        """Return the `FIGURES` of one resample in each given run; runs of the same growth must be adjacent."""
+        """Return the `FIGURES` of one resample in each given run. Runs with the same growth must be adjacent."""
         kept: tuple[float, Resample] | None = None
         found = []
         for run in runs:
@@ -130,7 +130,7 @@ class PlanBasis:
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile with linear interpolation; infinite values come last. It is NaN without values."""
+    """Return a quantile by linear interpolation, with infinite values last, or NaN if there are no values."""
     if not len(values):
         return float("nan")
     place = share * (len(values) - 1)
@@ -142,7 +142,7 @@ def quantile(values: Floats, share: float) -> float:
 
 
 def _held_share(outcome: Outcome, up: float, sample: Resample) -> float:
-    """Return the GPU time allocated in the window / GPU time of the available nodes.
+    """Return the GPU time allocated in the window, divided by the GPU time of the available nodes.
 
     A job's GPU time is spread evenly over the time from its first start to its end.
     """
@@ -161,14 +161,14 @@ def lost_process(_: int | None) -> list[Floats]:
 
 
 class PlanReplays:
-    """Runs of a plan; each run is replayed once for all resamples.
+    """The runs of a plan. Each run is replayed only once for all resamples.
 
     Parameters
     ----------
     pool : ProcessPool
         Processes that run `PlanBasis.figures`.
     ledger : Ledger
-        Stores the resamples of each step as runs; it already knows the facts that all steps have in common.
+        Ledger that stores the resamples of each step as runs. It already contains the facts that all steps share.
     resamples : int
         Number of resamples.
     progress : Progress
@@ -187,7 +187,7 @@ class PlanReplays:
         UsageError
             A policy cannot run on these jobs, or a process ended before its work was done.
         UnfinishedError
-            Resamples are missing, and the ledger only gathers results.
+            The ledger only gathers results, and some resamples are missing.
         """
         asked = list(dict.fromkeys(runs))
         new = sorted((run for run in asked if run not in self._known), key=lambda run: run.growth)

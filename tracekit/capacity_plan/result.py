@@ -1,4 +1,4 @@
-"""The result of a plan for nodes: rows, answers, both in words, and the output files."""
+"""The result of a plan for nodes: its rows and answers, as data and in words, and the output files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PLAN_NAME = "plan.json"
 TWIN = "twin"
 """Name of the twin's own policy."""
-_COLUMNS = (  # a wait is unknown if jobs never start
+_COLUMNS = (  # a wait is unknown if some jobs never start
     ("mean wait", "mean_wait_s"),
     ("median wait", "p50_wait_s"),
     ("p90 wait", "p90_wait_s"),
@@ -37,14 +37,14 @@ _COLUMNS = (  # a wait is unknown if jobs never start
 
 @dataclass(frozen=True)
 class NodesAnswer:
-    """Number of nodes that a target needs under one policy and at one load."""
+    """The number of nodes that a target needs under one policy and at one load."""
 
     policy: str
     growth: float
     found: Answer
-    """Waits by number of nodes [s]; infinite if a job never starts."""
+    """Waits by number of nodes [s], or infinite if a job never starts."""
     full: bool
-    """Whether jobs request all GPUs of these nodes or more; waits then grow for as long as that load lasts."""
+    """Whether jobs request at least all GPUs of these nodes, so waits grow for as long as that load lasts."""
 
     @property
     def or_fewer(self) -> bool:
@@ -60,7 +60,7 @@ class NodesAnswer:
         who : str
             The jobs whose wait counts.
         what : str
-            Name of the counted objects, in the plural.
+            Plural name of the things that are counted.
         """
         found = self.found
         if found.number is None:
@@ -89,9 +89,9 @@ class CapacityPlan:
     more: list[dict[str, Any]]
     """The effect of additional nodes, at the log's load under the twin's policy."""
     answers: tuple[NodesAnswer, ...]
-    """One answer per policy and growth, starting with the twin's policy at the first growth; empty without a target."""
+    """One answer per policy and growth, first the twin's policy at the first growth. Empty if there is no target."""
     growth: LoadGrowth | None
-    """Growth of the log's load; None if the growth is not significant."""
+    """Growth of the log's load, or None if the growth is not significant."""
     assumptions: dict[str, dict[str, Any]]
     caveats: tuple[str, ...]
 
@@ -121,7 +121,7 @@ class CapacityPlan:
 
     @property
     def cheapest(self) -> dict[str, Any] | None:
-        """The row with the lowest cost under the twin's policy at the first growth; None without costs."""
+        """The row with the lowest cost under the twin's policy at the first growth, or None if no costs are given."""
         rows = [
             r
             for r in self.capacity
@@ -198,7 +198,7 @@ class CapacityPlan:
 
 
 def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the effect of additional nodes in words; for a single GPU model only the largest addition."""
+    """Describe the effect of additional nodes in words. For a single GPU model, include only the largest addition."""
     known = [row for row in rows if row["mean_wait_change_s"] is not None]
     shown = [row for row in known if row["mean_wait_change_s"]]
     if known and not shown:
@@ -226,13 +226,14 @@ def _or_never(seconds: float | None) -> str:
 def capacity_row(
     policy: str, growth: float, axis: NodeAxis, number: int, values: Floats, gpus: int, question: PlanQuestion
 ) -> dict[str, Any]:
-    """Return the row of a capacity.
+    """Return the row for a capacity.
 
-    Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
-    within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
-    _low and _high); meets_target; jobs_per_day; gpus_up (mean GPUs of nodes in service); offered_share (requested GPU
-    time / GPU time of the GPUs up; NULL if no GPU is up); never_start_share; owning_cost_per_day, waiting_cost_per_day
-    (of all jobs) and cost_per_day, their sum. A wait is NULL if jobs that decide it never start.
+    The keys policy, growth, nodes, gpus and by_model (NULL if there is only one model) identify the capacity. The keys
+    mean, p50, p90 and p99_wait_s, within_target_share and held_share are means over resamples, with the ends of their
+    intervals (_low_s and _high_s, or _low and _high). A wait is NULL if jobs that decide it never start. The other keys
+    are meets_target, jobs_per_day, gpus_up (mean GPUs of nodes in service), offered_share (requested GPU time / GPU
+    time of the GPUs up, or NULL if no GPU is up), never_start_share, owning_cost_per_day, waiting_cost_per_day (of all
+    jobs), and their sum cost_per_day.
 
     Parameters
     ----------
@@ -269,12 +270,12 @@ def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[
 
 
 def plan_folder(out: Path, *, force: bool) -> StagedFolder:
-    """Return the staged folder of a plan, which appears complete or not at all.
+    """Return the staged folder for a plan, which appears either complete or not at all.
 
     Raises
     ------
     OutputError
-        OUT exists, or cannot be written.
+        OUT exists or cannot be written.
     """
     return StagedFolder(out, force=force, marker=PLAN_NAME, kind="a capacity plan")
 
@@ -282,7 +283,7 @@ def plan_folder(out: Path, *, force: bool) -> StagedFolder:
 def write_plan(
     facts: dict[str, Any], staged: StagedFolder, draw: Callable[[dict[str, Any]], str] | None = None
 ) -> None:
-    """Write plan.json and, if `draw` is given, plan.svg drawn from its content.
+    """Write plan.json and, if `draw` is given, plan.svg, which plots its content.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Find the number of nodes or spares that meets a target: the numbers already tried, and the next ones to try."""
+"""Search for the number of nodes or spares that meets a target: the numbers tried so far, and which to try next."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Figure = Callable[[Floats], Floats]
-    """Extracts the target's figure for each resample from the values of all resamples; less is better."""
+    """Extracts the target's figure for each resample from the values of all resamples. Lower is better."""
     Rule = Callable[[Floats], bool]
     """Decides whether the values of all resamples meet a target."""
 
 
 def interval_share(resamples: int) -> float:
-    """Return the probability that a new resample lies within `interval` [1]: about 95 %, less with fewer than 39."""
+    """Return the probability that a new resample lies within `interval` [1]: about 95 %, or less for fewer than 39."""
     return (resamples + 1 - 2 * _outside(resamples)) / (resamples + 1)
 
 
@@ -30,7 +30,7 @@ def _outside(resamples: int) -> int:
 
 
 def interval(values: Floats) -> tuple[float, float]:
-    """Return the interval for a new resample: the range of the values without the outermost on each side."""
+    """Return the interval for a new resample: the range of the values, without the outermost values on each side."""
     ordered, k = np.sort(values), _outside(len(values))
     return float(ordered[k - 1]), float(ordered[-k])
 
@@ -38,7 +38,7 @@ def interval(values: Floats) -> tuple[float, float]:
 def spread(values: Floats, stem: str, unit: str = "") -> dict[str, float | None]:
     """Return the mean over the resamples and the ends of its interval, named STEM, STEM_low and STEM_high plus a unit.
 
-    A number is None if it is infinite or if there are no values.
+    A number is None if it is infinite or there are no values.
     """
     found = (float(values.mean()), *interval(values)) if len(values) else (math.inf,) * 3
     return {
@@ -50,7 +50,7 @@ def spread(values: Floats, stem: str, unit: str = "") -> dict[str, float | None]
 def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
     """Return rules for whether a limit is met on average, in the luckiest and in nearly every resample.
 
-    The luckiest and unluckiest resamples are those that `interval` leaves out on either side.
+    The luckiest and unluckiest resamples are those that `interval` excludes on either side.
     """
 
     def expected(values: Floats) -> bool:
@@ -67,19 +67,19 @@ def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
 
 @dataclass(frozen=True)
 class Answer:
-    """Number of nodes or spares that meets a target."""
+    """The number of nodes or spares that meets a target."""
 
     number: int | None
-    """Smallest tried number at which the expected figure meets the target; None if there is none. A number counts only
-    if all larger tried numbers meet the target too.
+    """Smallest tried number at which the expected figure meets the target, or None if no tried number does. A number
+    counts only if all larger tried numbers also meet the target.
     """
     low: int | None
     high: int | None
-    """Smallest tried numbers that meet the target in the luckiest resample, and in all but the unluckiest ones; None if
-    no tried number does.
+    """Smallest tried numbers that meet the target in the luckiest resample, and in all but the unluckiest resamples, or
+    None if no tried number does.
     """
     best: float
-    """Lowest expected figure of all tried numbers."""
+    """Lowest expected figure among all tried numbers."""
     best_number: int
     least: int
     most: int
@@ -105,7 +105,7 @@ class Curve:
         self.tried |= self._measure([number for number in dict.fromkeys(numbers) if number not in self.tried])
 
     def first(self, rule: Rule) -> int | None:
-        """Return the smallest tried number that, with all larger tried numbers, meets a rule."""
+        """Return the smallest tried number that meets a rule, as do all larger tried numbers."""
         found = None
         for number in sorted(self.tried, reverse=True):
             if not rule(self.tried[number]):
@@ -114,7 +114,7 @@ class Curve:
         return found
 
     def narrow(self, rules: Sequence[Rule], fine: float = 0.0) -> None:
-        """Bisect the gap below the first number that meets each rule, down to this share of the number or to 1."""
+        """Bisect the gap below the first number that meets each rule, down to this share of the number or down to 1."""
         while True:
             numbers, wanted = sorted(self.tried), set()
             for rule in rules:

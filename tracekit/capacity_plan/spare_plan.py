@@ -1,4 +1,4 @@
-"""The spare nodes that a large job needs: its share of useful time by number of spares, and the answer in words."""
+"""How many spare nodes a large job needs: its share of useful time by number of spares, and the answer in words."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _SHOWN = (0, 1, 2, 4)
 """Numbers of spares that are always tried, if there are enough nodes."""
 _NOTHING_MORE = 1e-4
-"""The search ends when the job waits for at most this share of the time [1]."""
+"""The search ends once the job waits for at most this share of the time [1]."""
 _WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
 _WORTH = 0.005
-"""Another checkpoint interval is reported if it gains at least this share of useful time [1]; our choice."""
+"""Another checkpoint interval is reported if it gains at least this share of useful time [1]. Our choice."""
 
 
 @explain_damage()
@@ -49,7 +49,7 @@ def plan_spares(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> SparePlan:
-    """Return a large job's share of useful time by number of spare nodes, under the outages of a log.
+    """Find a large job's share of useful time by number of spare nodes, under the outages in a log.
 
     >>> import tracekit
     >>> found = tracekit.plan_spares("my-trace", 256, 0.95, checkpoint="interval=daly,cost=60")  # doctest: +SKIP
@@ -58,15 +58,15 @@ def plan_spares(
     Parameters
     ----------
     trace : Trace or path
-        A Trace with the table node_events; it needs no jobs.
+        A Trace with the node_events table. It needs no jobs.
     gang : int or str
-        GPUs of the job, or nodes, such as '32nodes'. The job takes whole nodes.
+        Number of GPUs of the job, or of nodes, such as '32nodes'. The job takes whole nodes.
     ettr : float
         Target effective training time ratio, above 0 and below 1: saved work time / total time.
     checkpoint : str, optional
-        How the job makes checkpoints, as `tracekit replay --checkpoint` accepts it.
+        How the job makes checkpoints, in the form that `tracekit replay --checkpoint` accepts.
     model, cluster : str, optional
-        Use only nodes of this GPU model or cluster; by default all nodes of the log.
+        Use only nodes of this GPU model or cluster. By default, all nodes of the log are used.
     resamples : int
         Number of random draws of nodes.
     seed : int
@@ -81,11 +81,11 @@ def plan_spares(
     EngineMissingError
         This installation cannot replay.
     UnfinishedError
-        `shared` only gathers results, and some are missing.
+        `shared` only gathers results, and some results are missing.
     TracekitError
         The Trace has no node_events, an option cannot be used, or the job needs more nodes than were ever up at once.
     """
-    kernel()  # fail before the Trace is read in vain
+    kernel()  # fail before time is spent on reading the Trace
     question = SpareQuestion.of(gang, ettr, checkpoint, model=model, cluster=cluster, resamples=resamples, seed=seed)
     opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     pool = NodePool.of(opened, question)
@@ -130,7 +130,7 @@ def _recorded(pool: NodePool) -> dict[str, Any]:
 
 
 def _best(runs: GangRuns, curve: Curve, answer: Answer) -> BestCheckpoint | None:
-    """Return the best checkpoint interval for the job's own failure rate, with the spares of the answer."""
+    """Return the best checkpoint interval for the job's own failure rate, with the number of spares in the answer."""
     asked = runs.checkpoint
     spares = answer.best_number if answer.number is None else answer.number
     here = curve.tried[spares].mean(axis=0)
@@ -154,7 +154,7 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         ),
         "checkpoints": question.checkpoint.words,
         "spares": (
-            "a spare is idle until it replaces a node that leaves the job, at once; a returning node becomes a spare; "
+            "a spare is idle until it replaces, at once, a node that leaves the job; a returning node becomes a spare; "
             "spares fail like other nodes"
         ),
         "outages": (
@@ -172,12 +172,12 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
             "but not that faults differ from year to year"
         ),
     }
-    sources = {"checkpoints": "--checkpoint", "outages": "table node_events"}
+    sources = {"checkpoints": "--checkpoint", "outages": "the node_events table"}
     return {key: {"title": key, "value": v, "source": sources.get(key, "the plan")} for key, v in values.items()}
 
 
 def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
-    """Return the `PARTS` by number of spares; spares are added until the job hardly waits or no nodes are left."""
+    """Return the `PARTS` by number of spares. Spares are added until the job hardly waits or no nodes are left."""
     curve = Curve(lambda numbers: {spares: runs.of(kind, spares) for spares in numbers})
     most = runs.most_spares(kind)
     curve.look(spares for spares in _SHOWN if spares <= most)
@@ -189,7 +189,7 @@ def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
 
 
 def spares_answer(curve: Curve, target: float) -> Answer:
-    """Return the number of spares that reaches a ratio [0..1]; the search minimizes a cost, the ratio times -1."""
+    """Return the number of spares that reaches a ratio [0..1]. The search minimizes a cost: the ratio times -1."""
 
     def cost(values: Floats) -> Floats:
         return -values[:, PARTS.index("ettr")]
@@ -211,11 +211,11 @@ class BestCheckpoint:
     """The checkpoint interval that loses the least time if failures are exponential, and the resulting ratio."""
 
     interval_s: float
-    """Work time between two checkpoints, by renewal theory (see `best_interval`) [s]."""
+    """Work time between two checkpoints according to renewal theory (see `best_interval`) [s]."""
     spares: int
     """Number of spares in the replay, under the recorded outages."""
     ettr: float
-    """Effective training time ratio in the replay with this interval."""
+    """Effective training time ratio with this interval in the replay."""
     instead_of: float
     """Effective training time ratio with the requested interval and the same number of spares."""
 
@@ -227,17 +227,17 @@ class SparePlan:
     question: SpareQuestion
     gang_nodes: int
     recorded: dict[str, Any]
-    """Facts about the nodes from the log (see docs/plan.md)."""
+    """Facts from the log about the nodes (see docs/plan.md)."""
     interval_s: float | None
-    """Work time between two checkpoints [s]; None without checkpoints."""
+    """Work time between two checkpoints [s], or None if the job makes no checkpoints."""
     rows: list[dict[str, Any]]
     """One row per kind of outages and number of spares."""
     answers: dict[Kind, Answer]
-    """The number of spares that reaches the ratio: first under recorded outages, then under drawn ones. The figure is
-    the ratio times -1, so less is better.
+    """The number of spares that reaches the ratio, first under recorded outages and then under drawn ones. The figure
+    is the ratio times -1, so lower is better.
     """
     best: BestCheckpoint | None
-    """The best checkpoint interval; None if checkpoints cost nothing or nothing ever fails."""
+    """The best checkpoint interval, or None if checkpoints cost nothing or nothing ever fails."""
     assumptions: dict[str, dict[str, Any]]
 
     @property
@@ -328,7 +328,7 @@ class SparePlan:
         }
 
     def table(self) -> tuple[list[str], list[list[object]]]:
-        """Return the headers and rows of the terminal table, with shares of the time in percent."""
+        """Return the headers and rows of the terminal table, with time shares in percent."""
         parts = ("waiting", "lost", "restarting", "saving")
         rows: list[list[object]] = [
             [

@@ -40,25 +40,25 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True)
 class NodePool:
-    """Nodes with equal numbers of GPUs, and their outages (m,), ordered by begin.
+    """Nodes with equal numbers of GPUs, and their outages (m,) in order of begin.
 
-    The log covers the time from the first to the last time in jobs, attempts and node_events, as in
+    The period that the log covers is from the first to the last time in jobs, attempts and node_events, as in
     failures/node_availability.
     """
 
     nodes: int
     gpus_per_node: int | None
-    """GPUs of each node; None if the log does not record them."""
+    """GPUs of each node, or None if the log does not record them."""
     other_nodes: int
     """Number of GPU nodes of other sizes, which are excluded."""
     span_ms: int
-    """Time that the log covers [ms]."""
+    """Length of the period that the log covers [ms]."""
     node: NDArray[np.int32]
     """The node (m,)."""
     since_ms: Ints
     """Begin, from the start of the log [ms] (m,)."""
     until_ms: Ints
-    """End [ms]; NO_END if the log records no end (m,)."""
+    """End [ms], or NO_END if the log records no end (m,)."""
     kills: NDArray[np.bool_]
     """Whether jobs on the node stop when the outage begins: they stop if the node is down and continue if it is drained
     or in maintenance (m,).
@@ -71,9 +71,9 @@ class NodePool:
         Raises
         ------
         MissingTableError
-            The Trace has no table node_events.
+            The Trace has no node_events table.
         UsageError
-            No node belongs to the requested cluster or GPU model, or the log covers no time.
+            No node is of the requested cluster or GPU model, or the log covers no time.
         """
         if not trace.has("node_events"):
             hint = "docs/machines.md lists the files that provide it"
@@ -109,20 +109,20 @@ class NodePool:
 
     @property
     def days(self) -> float:
-        """Time that the log covers [days]."""
+        """Length of the period that the log covers [days]."""
         return self.span_ms / _DAY_MS
 
     @property
     def rate_per_ms(self) -> float:
-        """Rate at which a node goes down [1/ms], also counting nodes that were already out of service."""
+        """Rate at which a node goes down [1/ms]. Nodes that were already out of service also count."""
         return float(self.kills.sum()) / (self.nodes * self.span_ms)
 
     def availability(self) -> float:
-        """Return 1 - time out of service / total time, over all nodes; overlapping outages count once [0..1]."""
+        """Return 1 - time out of service / total time, over all nodes [0..1]. Overlapping outages count once."""
         return 1 - sum(until - since for _, since, until in self.spans()) / (self.nodes * self.span_ms)
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Return (node, begin, end) of the outages within the log [ms]; outages that overlap or touch are merged."""
+        """Return (node, begin, end) of the outages within the log [ms], merging outages that overlap or touch."""
         order = np.lexsort((self.until_ms, self.since_ms, self.node))
         rows = zip(self.node[order].tolist(), self.since_ms[order].tolist(), self.until_ms[order].tolist(), strict=True)
         found: list[tuple[int, int, int]] = []
@@ -137,7 +137,8 @@ class NodePool:
     def most_up(self) -> int:
         """Return the maximum number of nodes that were up at once."""
         moves = sorted(move for _, a, b in self.spans() if b > a for move in ((a, 1), (b, -1)))
-        # At the same time, returning nodes count before leaving ones; nodes up for a single instant do not count.
+        # At equal times, returning nodes count before leaving ones, but nodes that are up for a single instant do not
+        # count.
         down, least, last = 0, self.nodes, -1
         for time, change in moves:
             if time > max(last, 0):
@@ -153,7 +154,7 @@ class NodePool:
         Raises
         ------
         UsageError
-            The log does not record the GPUs of nodes, or the job needs more nodes than were ever up at once.
+            The log does not record how many GPUs nodes have, or the job needs more nodes than were ever up at once.
         """
         gang = question.gang
         if gang.in_nodes:
@@ -209,7 +210,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
             nodes = nodes.filter(pl.col(column) == value)
     with_gpus = nodes.filter(pl.col("gpu_count").fill_null(0) > 0)
     if with_gpus.is_empty():
-        # Nodes named only in events belong to the log just like listed nodes.
+        # Nodes that only events name belong to the log just like listed nodes.
         named = nodes["node_id"] if wanted else pl.concat([nodes["node_id"], events["node_id"].drop_nulls()])
         return sorted(named.unique().to_list()), None, 0
     sizes = with_gpus.group_by("gpu_count").len().sort("len", "gpu_count", descending=True)
@@ -223,12 +224,12 @@ KINDS: tuple[Kind, ...] = ("recorded", "model")
 """Outages as recorded in the log, and outages drawn from the recorded ones."""
 
 PARTS = ("ettr", "saving_share", "lost_share", "restarting_share", "waiting_share", "restarts_per_day")
-"""The measures of one run, as shares of the time that the log covers, T.
+"""The measures of one run, as shares of the length T of the period that the log covers.
 
-ettr (effective training time ratio): work time saved by the end; saving_share: time spent on checkpoints; lost_share:
-work time not yet saved when an outage, or the end, stopped the job; restarting_share: time spent on restarts;
-waiting_share: time without all nodes of the job. These five sum to 1. restarts_per_day: number of stops
-by outages / T [1/day]."""
+ettr (effective training time ratio): work time that was saved by the end. saving_share: time spent on checkpoints.
+lost_share: work time not yet saved when an outage, or the end, stopped the job. restarting_share: time spent on
+restarts. waiting_share: time during which nodes of the job are missing. These five sum to 1. restarts_per_day: number
+of stops caused by outages / T [1/day]."""
 
 _DAY_MS = 86_400_000
 _PPM = 1_000_000
@@ -241,19 +242,19 @@ class GangRuns:
 
     pool: NodePool
     gang: int
-    """Nodes of the job."""
+    """Number of nodes of the job."""
     checkpoint: CheckpointsAsked
     resamples: int
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
-    """Ledger in which shards share the runs; it already knows the Trace, the nodes and the program."""
+    """Ledger in which shards share the runs. It already contains the facts on the Trace, the nodes and the program."""
 
     def most_spares(self, kind: Kind) -> int:
-        """Return the maximum number of spares: the other nodes or, for drawn outages, the nodes of the job."""
+        """Return the maximum number of spares: the number of other nodes or, for drawn outages, of the job's nodes."""
         return self.pool.nodes - self.gang if kind == "recorded" else max(self.gang, 8)
 
     def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
-        """Return the `PARTS` of each run (resamples, parts); each run is computed once."""
+        """Return the `PARTS` of each run (resamples, parts). Each run is computed only once."""
         rule = checkpoint or self.checkpoint
         # If all nodes are used, every draw gives the same set.
         alike = kind == "recorded" and self.gang + spares == self.pool.nodes
@@ -266,20 +267,19 @@ class GangRuns:
         return np.array([one["parts"] for one in runs] * (self.resamples if alike else 1))
 
     def interval_s(self) -> float:
-        """Return the work time between two checkpoints of the job [s]; infinite without checkpoints."""
+        """Return the job's work time between two checkpoints [s], which is infinite if it makes no checkpoints."""
         nodes = make_cluster([Node("node-0", 1)], QuotaTable.none(), "the plan")
         saving = checkpoints_for(self.checkpoint, _endless(self.gang, 1), nodes, self.pool.rate_per_ms)
-        # Without checkpoints, all time is work, no matter how long the period is.
+        # Without checkpoints, all of the time is work, no matter how long the period is.
         saves = saving.progress_ppm[0] < _PPM or saving.period_ms[0] < 2 * self.pool.span_ms
         return float(saving.period_ms[0]) / 1000 - self.checkpoint.cost_s if saves else float("inf")
 
     def outages(self, kind: Kind, spares: int, number: int) -> Outages:
-        """Return the outages of one run; more spares add nodes and leave the earlier ones unchanged.
+        """Return the outages of one run. More spares add nodes and leave the earlier ones unchanged.
 
         Recorded outages come from nodes drawn without replacement, at their recorded times. Model outages come from
-        nodes drawn with replacement, all shifted by the same random time, so faults that occurred together stay
-        together; times beyond the end wrap around to the start. At the end of the log every node goes
-        down.
+        nodes drawn with replacement. All of them are shifted by the same random time, so faults that occurred together
+        stay together. Times beyond the end wrap around to the start. At the end of the log, every node goes down.
         """
         pool, size = self.pool, self.gang + spares
         random = np.random.default_rng([self.seed, number, int(kind == "model")])
@@ -337,14 +337,14 @@ class GangRuns:
         lost = float(losses.lost_milli_ms[0]) / (1000 * self.gang)
         worked = ran - restarting - lost
         progress = float(losses.progress_ppm[0]) / 1e6
-        # The end of the log also stops the job, but is not an outage.
+        # The end of the log also stops the job, but does not count as an outage.
         stopped = int(((log["kind"] == LOG_KINDS["fail"]) & (log["time_ms"] < span)).sum())
         parts = (worked * progress, worked * (1 - progress), lost, restarting, span - ran)
         return {"parts": [*(part / span for part in parts), stopped / (span / _DAY_MS)]}
 
 
 def _endless(nodes: int, span_ms: int) -> Jobs:
-    """Return one job, submitted at time 0, that requests the given nodes and has work for longer than the log."""
+    """Return one job that is submitted at time 0, requests the given nodes, and has more work than the log is long."""
     none = np.full(1, -1, np.int32)
     unknown = np.full(1, -1, np.int64)
     return Jobs(

@@ -49,7 +49,7 @@ class Replay:
         return jobs_table(self.result.jobs, self.result.outcome)
 
     def timeline(self) -> pl.DataFrame:
-        """Return running and waiting jobs, and free and fragmented GPUs, over time."""
+        """Return the running and waiting jobs and the free and fragmented GPUs over time."""
         return timeline_table(self.result.jobs, self.result.outcome)
 
     def __repr__(self) -> str:
@@ -95,16 +95,16 @@ def scenario_of(
     settings: ReplaySettings | None = None,
     **changes: Any,
 ) -> Scenario:
-    """Return the scenario on which policies run: the jobs of a Trace, a cluster and the assumptions.
+    """Return the scenario that policies run on: the jobs of a Trace, a cluster and the assumptions.
 
     Parameters
     ----------
     trace : Trace or path
         Jobs with submission time, run time and number of GPUs.
     settings : ReplaySettings, optional
-        Which jobs to replay, and on which cluster.
+        The jobs to replay, and the cluster to replay them on.
     **changes
-        Settings by name, such as ``cluster="auto"`` or ``limit=1000``; times are UTC.
+        Settings by name, such as ``cluster="auto"`` or ``limit=1000``. Times are in UTC.
 
     Raises
     ------
@@ -149,22 +149,22 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
     trace : Trace or path
         The recorded jobs.
     policy : str or Policy
-        A policy and its parameters, written as on the command line; see 'tracekit policies'.
+        A policy and its parameters, written as on the command line (see 'tracekit policies').
     **options
-        Settings by name, most often `cluster`; see `tracekit.settings.ReplaySettings`.
+        Settings by name, most often `cluster` (see `tracekit.settings.ReplaySettings`).
 
     Raises
     ------
     TracekitError
-        See `scenario_of`; also if the policy or one of its parameters does not exist.
+        See `scenario_of`. Also raised if the policy or one of its parameters does not exist.
     """
     return Replay(scenario_of(trace, **options).run(policy))
 
 
 def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scenario:
-    """Return the scenario with the requested outages, checkpoints and spares; unchanged if none are requested.
+    """Return the scenario with the requested outages, checkpoints and spares, if any.
 
-    Sampled outages replace the outages that the log recorded.
+    Sampled outages replace the recorded outages.
 
     Raises
     ------

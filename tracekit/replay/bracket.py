@@ -1,4 +1,4 @@
-"""Compare policies across the bracket of assumptions: the plausible values of assumptions that no trace records.
+"""Compare policies across the bracket of assumptions: the plausible values of facts that no trace records.
 
 If a headline changes sign inside the bracket, it depends on unrecorded facts and is called undecided.
 """
@@ -35,12 +35,12 @@ def points(models: Models, ids: Collection[str]) -> list[Point]:
     """Return the points of the bracket, from the ranges in models.toml.
 
     Interference and memory of shared GPUs are varied together, because one decides whether the other matters. Every
-    other assumption is varied alone, with the rest as in `models`; then `models` itself is a point too.
+    other assumption is varied alone, with the rest as in `models`. In that case, `models` itself is also a point.
 
     Parameters
     ----------
     models : Models
-        The assumptions; each point replaces some of them.
+        The assumptions. Each point replaces some of them.
     ids : collection of str
         Assumptions that the policies use, such as 'M4'. Only these are varied.
     """
@@ -79,24 +79,24 @@ _ALONE: dict[str, tuple[str, str, Callable[[Any], Mapping[str, Any]]]] = {
     "contention": ("sharing", "sharing", lambda _: {name: name for name in ("always", "duty")}),
     "switching": ("wake_s", "wake_s", lambda section: _numbers(section.wake_sweep_s)),
 }
-"""The assumptions that are varied alone, by their sections in models.toml: the key, its name in labels, and the values
-to try by their text in labels."""
+"""The assumptions that are varied alone, by section in models.toml. Each has a key, the key's name in labels, and the
+values to try by their names in labels."""
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """One headline: a signed difference, such as the mean completion time minus that without sharing GPUs."""
+    """One headline: a signed difference, such as the mean completion time with shared GPUs minus that without."""
 
     headline: str
     """Name of the headline."""
     values: Mapping[str, float]
     """Value of the headline at each point, by the point's label."""
     reason: str | None = None
-    """The reason why the log does not support the difference at some point; None if it does at all points."""
+    """Why the log does not support the difference at some point, or None if it supports it at all points."""
 
     @property
     def verdict(self) -> str:
-        """'lower', 'higher' or 'equal' if all points agree (ignoring equal ones); else 'undecided', or the reason."""
+        """'lower', 'higher' or 'equal' if all points agree (ignoring equal ones), else 'undecided', or the reason."""
         if self.reason is not None:
             return self.reason
         signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
@@ -105,7 +105,7 @@ class Bracket:
         return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
 
     def lines(self) -> list[str]:
-        """Return one line per point, then the verdict; if there is a reason, return only the reason."""
+        """Return one line per point and then the verdict, or only the reason if there is one."""
         if self.reason is not None:
             return [f"{self.headline}: {self.reason}"]
         rows = [f"{label}: {self.headline} {value:+,.6g}" for label, value in self.values.items()]
@@ -120,7 +120,7 @@ def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, f
     tried : sequence of Point
         The points to try.
     headlines : callable
-        Replays under the given models and returns signed differences by name; the names are the same each time.
+        Replays under the given models and returns signed differences by name. The names must be the same each time.
     """
     found: dict[str, dict[str, float]] = {}
     for point in tried:

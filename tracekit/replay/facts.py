@@ -1,4 +1,4 @@
-"""The facts that determine the result of a replay, for run ledgers: the Trace, the policy and the program."""
+"""The facts that determine a replay's result, for run ledgers: the Trace, the policy and the program."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _ROOMS = (
 
 
 def replay_facts(what: str, trace: str | Path, *rooms: str) -> dict[str, Any]:
-    """Return the facts shared by all runs of one kind.
+    """Return the facts that all runs of one kind share.
 
     Parameters
     ----------
     what : str
         The kind of run.
     trace : path
-        The folder of the Trace; only its contents matter, not its location.
+        The folder of the Trace. Only its contents matter, not its location.
     *rooms : str
         Further packages and modules whose code affects the result.
     """
@@ -55,7 +55,7 @@ def content_of_trace(folder: str | Path) -> str:
 
 
 def policy_facts(policy: str) -> tuple[str, str]:
-    """Return a policy as written, without the folder of a user's file, and the digest of the file that defines it."""
+    """Return a policy as written (without the folder of a user's file), and the digest of the file that defines it."""
     name = policy.partition(",")[0]
     path = name.rpartition(":")[0] or name
     short = policy[len(path) :] if path.endswith(".py") else policy

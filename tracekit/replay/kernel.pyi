@@ -1,4 +1,4 @@
-# The compiled part of the replay, built from the .pxi files; what it takes stands in its docstrings.
+# The compiled part of the replay, built from the .pxi files. The docstrings there describe the arguments.
 from typing import Any
 
 def __getattr__(name: str) -> Any: ...

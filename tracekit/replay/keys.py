@@ -1,14 +1,14 @@
-"""The order of jobs: a key gives each job a number. Jobs with smaller numbers go first; ties go in submission order.
+"""The order of jobs. A key gives each job a number. Smaller numbers go first, and ties go in submission order.
 
 A key is a function of whole numbers. It is called whenever a job starts to wait, starts to run or changes its level:
 
 - submit_ms: submission [ms]
 - gpus: GPUs of the job
 - estimate_ms: total run time that the policy expects [ms]
-- remaining_ms: actual remaining run time, including overheads still to be served [ms]; only oracles use it
+- remaining_ms: actual remaining run time, including overheads still to be served [ms], which only oracles use
 - attained_gpu_ms: GPU time received so far [GPU*ms]
-- level: `Ordered.level_values` of the job's level, 0 without levels
-- value: `Ordered.value` of the job, 0 if not set
+- level: `Ordered.level_values` of the job's level, or 0 if there are no levels
+- value: `Ordered.value` of the job, or 0 if not set
 
 A key returns a whole number that fits into 64 bits, depends only on its arguments and has no side effects. Any such
 Python function works and costs about 0.3 us per call. The keys below have a compiled version in engine/keys.pxi, which
@@ -72,25 +72,25 @@ def smallest_left(
 def least_attained(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Lowest level first; in submission order within a level."""
+    """Lowest level first, and in submission order within a level."""
     return level * _SPAN + submit_ms
 
 
 def least_attained_stays(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Lowest level first; jobs with equal keys do not preempt each other and wait in submission order."""
+    """Lowest level first. Jobs with equal keys do not preempt each other and wait in submission order."""
     return level
 
 
 def most_urgent(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:
-    """Largest `value` first; ties in submission order."""
+    """Largest `value` first, and ties in submission order."""
     return submit_ms - value * _SPAN
 
 
 def engine_key(key: Key) -> Any:
-    """Return the key for the engine: the compiled version of a key of this module, or else the function itself."""
+    """Return the key for the engine: the compiled version if the key is one of this module's, or else the function."""
     own = compiled.KEYS.get(key.__name__) if getattr(key, "__module__", None) == __name__ else None
     return own() if own else compiled.PythonKey(key)

@@ -57,4 +57,4 @@ class _Compiled:
 
 
 compiled = _Compiled()
-"""The compiled functions and constants; modules may import this object without loading the extension."""
+"""The compiled functions and constants. Modules may import this object without loading the extension."""

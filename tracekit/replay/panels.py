@@ -34,10 +34,10 @@ PANEL = (
     "hived",
     "recorded",
 )
-"""The standard panel, written as on a command line; all others are compared with the first."""
+"""The standard panel, written as on a command line. All other policies are compared with the first."""
 
 LITERATURE = "all-of-the-literature"
-"""Name of the panel of all policies in this package."""
+"""Name of the panel that contains all policies in this package."""
 
 
 def standard_panel() -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def standard_panel() -> tuple[str, ...]:
 
 
 def all_of_the_literature() -> tuple[str, ...]:
-    """Return every policy of this package with its defaults: first the standard panel, then the others by name."""
+    """Return every policy in this package with its defaults, first the standard panel and then the others by name."""
     standard = standard_panel()
     own = (name for name, kind in known_policies().items() if kind.__module__.startswith("tracekit.policies."))
     return (*standard, *(name for name in own if name not in standard))
@@ -59,13 +59,13 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name adds the panel's policies that are not named individually. None means the
-        standard panel.
+        Policies and panel names. A panel name adds those of its policies that are not named individually. None means
+        the standard panel.
 
     Returns
     -------
     list of str, frozenset of str
-        A policy from a panel is skipped if it cannot run here; a policy named individually is not.
+        A policy from a panel is skipped if it cannot run here, but a policy that is named individually is not.
     """
     if policies is None:
         return list(standard_panel()), frozenset(standard_panel())
@@ -103,7 +103,7 @@ WORDS = {
     "delay-scheduling": "waiting for near GPUs (delay scheduling)",
     "power-down": "idle nodes switched off (power-down)",
 }
-"""The policies of the standard panel and of guideline trials; other policies keep their own names."""
+"""The policies of the standard panel and of guideline trials. Other policies keep their own names."""
 _SHORT = {
     RECORDED: RECORDED,
     "fifo,scan=skip": "FIFO with passing (skip)",
@@ -124,7 +124,7 @@ _LABEL = 27
 
 
 def spoken(policy: str) -> str:
-    """Return the plain name of a policy written as on a command line; parameters follow its technical name.
+    """Return the plain name of a policy written as on a command line, with parameters after its technical name.
 
     Examples
     --------

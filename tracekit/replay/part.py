@@ -26,7 +26,7 @@ class Part:
     others: tuple[str, ...]
     """Names of the clusters that were not replayed."""
     waiting_share: float | None
-    """Its share of the waiting hours of all clusters [1], over GPU jobs with a known wait; None if no job waited."""
+    """The cluster's share of all waiting hours [1], over GPU jobs with a known wait, or None if no job waited."""
 
     @property
     def words(self) -> str:
@@ -46,12 +46,12 @@ class Part:
 
 
 def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
-    """Return the cluster to use, one of the clusters that a Trace names; None if the Trace names no cluster.
+    """Return which of the clusters named in a Trace to use, or None if the Trace names no cluster.
 
     Raises
     ------
     UsageError
-        The cluster does not exist, or the Trace has several and none is chosen.
+        The cluster does not exist, or the Trace has several clusters and none is chosen.
     """
     if cluster is not None and cluster not in names:
         raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names, of_log=True))
@@ -62,7 +62,7 @@ def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str 
 
 
 def busiest_cluster(trace: Trace) -> str | None:
-    """Return the cluster with the most jobs, which is replayed by default; None if the Trace has fewer than two."""
+    """Return the cluster with the most jobs, which is replayed by default, or None if the Trace has fewer than two."""
     if not trace.has("jobs"):
         return None
     named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()
@@ -73,7 +73,7 @@ def busiest_cluster(trace: Trace) -> str | None:
 def part_of(trace: Trace, cluster: str | None) -> Part | None:
     """Return a cluster as a part of its Trace, or None if the Trace has no other cluster.
 
-    The wait of a GPU job is queue_s: first start minus submission.
+    The wait of a GPU job is its queue_s: first start minus submission.
     """
     if cluster is None or not trace.has("jobs"):
         return None

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# Referred to by name, not imported: policies import the engine, so the engine imports no policy.
+# Policies import the engine, so the engine refers to policies by name and does not import them.
 _PACKAGE = "tracekit.policies"
 _GROUP = "tracekit.policies"
 
 
 def policies() -> dict[str, type[Any]]:
-    """Return every policy class by name: the policies of this package, then the installed plug-ins that work.
+    """Return every policy class by name: the policies in this package, then the installed plug-ins that work.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def policies() -> dict[str, type[Any]]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return the reason why each broken plug-in cannot be used, in one line, by the name of its entry point."""
+    """Return the reason why each broken plug-in cannot be used, as one line, by the name of its entry point."""
     return dict(_known()[1])
 
 
@@ -141,7 +141,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
 
 
 def _load(path: Path) -> ModuleType:
-    """Run a file as a module, once per content. Its classes then stay the same and can be pickled."""
+    """Run a file as a module, once per content, so that its classes stay the same and can be pickled."""
     try:
         full = real_path(path)
         content = full.read_bytes()

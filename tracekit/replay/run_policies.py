@@ -1,4 +1,4 @@
-"""Run several policies on one scenario: replay each, write its files, compare them all."""
+"""Run several policies on one scenario: replay each policy, write its files, and compare them all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TWIN_FILE = "twin.toml"
 
 
 def engine_speed(jobs: int, seconds: float) -> str:
-    """Return the time of the engine and its jobs per second, such as '0.52 s (158,000 jobs/s)'."""
+    """Format the engine's time and its jobs per second, such as '0.52 s (158,000 jobs/s)'."""
     if seconds <= 0:
         return "0 s"
     per_second = jobs / seconds
@@ -54,11 +54,11 @@ class PolicyComparison:
     """A comparison of policies."""
 
     comparison: pl.DataFrame
-    """One row per policy (see `compare_policies`), and the log's own schedule (see `beside_record`)."""
+    """One row per policy (see `compare_policies`), and one for the log's own schedule (see `beside_record`)."""
     assumptions: dict[str, dict[str, Any]]
     """All assumptions of the policies, by id."""
     skipped: dict[str, str]
-    """Policies of the panel that cannot run here, with the reason."""
+    """Policies of the panel that cannot run here, each with the reason."""
     speeds: dict[str, str]
     """Engine time of each policy in words. It depends on the machine, so the comparison files do not contain it."""
 
@@ -74,28 +74,30 @@ def run_policies(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> PolicyComparison:
-    """Replay policies and write OUT, completely or not at all.
+    """Replay policies and write OUT completely or not at all.
 
-    OUT contains <policy>/summary.json, jobs.parquet and timeline.parquet (also violations.parquet for the recorded
-    schedule, and log.parquet if the event log is requested), and comparison.parquet, .csv and .svg.
+    OUT contains comparison.parquet, .csv and .svg, and for each policy a folder with summary.json, jobs.parquet and
+    timeline.parquet. The folder also contains violations.parquet for the recorded schedule, and log.parquet if the
+    event log is requested.
 
     Parameters
     ----------
     scenario : Scenario
-        The scenario to run them on.
+        The scenario to run the policies on.
     policies : sequence of str, optional
-        Policies as on the command line, or the name of a panel; all others are compared with the first. None means the
+        Policies as on the command line, or the name of a panel. The others are compared with the first. None means the
         standard panel. Policies of a panel that cannot run here are skipped.
     out : Path
         The output folder.
     twin : TwinOfLog, optional
-        The twin that the scenario is based on. It comes first and is called 'twin'; OUT/twin/twin.toml describes it.
+        The twin that the scenario is based on. It comes first and is called 'twin', and OUT/twin/twin.toml describes
+        it.
     force : bool
-        Replace an earlier comparison.
+        Whether to replace an earlier comparison.
     log : bool
-        Keep the event logs.
+        Whether to keep the event logs.
     draw : callable, optional
-        Draws the comparison as an SVG.
+        Plots the comparison as an SVG.
     progress : Progress, optional
         Advances with the jobs submitted under each policy.
 
@@ -153,7 +155,7 @@ def run_policies(
 
 
 def _chosen(policies: Sequence[str], twin: TwinOfLog | None) -> tuple[list[Any], list[str]]:
-    """Return the policies and their labels; a twin adds its own policy first and replaces its order for the others."""
+    """Return the policies and their labels. A twin adds its own policy first and replaces its order for the others."""
     if twin is None:
         chosen = [named_policy(text) for text in policies]
         return chosen, [policy.label for policy in chosen]
@@ -162,7 +164,7 @@ def _chosen(policies: Sequence[str], twin: TwinOfLog | None) -> tuple[list[Any],
 
 
 class _Advance:
-    """Advances the progress by the jobs submitted since it was last called."""
+    """Advances the progress by the number of jobs submitted since the last call."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._submitted = progress, 0
@@ -184,7 +186,7 @@ def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog
 
 
 def _slim(result: ReplayResult) -> ReplayResult:
-    """Return the part that a comparison needs. Ten schedules of a million jobs then fit into memory."""
+    """Return only the part that a comparison needs, so that ten schedules of a million jobs fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     outcome: Outcome = replace(

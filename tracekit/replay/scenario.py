@@ -1,4 +1,4 @@
-"""Jobs on a cluster under explicit assumptions; policies are replayed on this scenario."""
+"""Jobs on a cluster under explicit assumptions, which together form the scenario that policies are replayed on."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 _WIDEST = 512
-"""Largest number of nodes in the speed table; jobs on more nodes get the speed on this many."""
+"""Largest number of nodes in the speed table. Jobs on more nodes get the speed for this number."""
 
 
 def placement_named(name: str) -> str:
-    """Return the name of a placement after checking it.
+    """Check the name of a placement, and return it.
 
     Raises
     ------
@@ -65,8 +65,8 @@ def cluster_for(
     Parameters
     ----------
     settings : ReplaySettings
-        Its `cluster` is 'auto' (the GPUs that the log shows in use), a TOML file or a Cluster; by default the cluster
-        comes from the Trace's tables.
+        Their `cluster` is 'auto' (the GPUs that the log shows in use), a TOML file or a Cluster. By default, the
+        cluster comes from the Trace's tables.
     name : str, optional
         The cluster of the Trace to use.
 
@@ -111,15 +111,15 @@ class Scenario:
     placement: str = "consolidate"
     seed: int = 0
     measured: NDArray[np.bool_] | None = None
-    """Jobs that count in the results; None counts all (n,)."""
+    """Mask of the jobs that count in the results (n,), or None to count all jobs."""
     feasibility: Feasibility | None = None
     """Whether the cluster can run the jobs, checked before the first replay."""
     trace: Trace | None = None
     """The Trace of the jobs."""
     part: Part | None = None
-    """The cluster of the jobs, if the Trace has several; None if the Trace has only one."""
+    """The cluster of the jobs, if the Trace has several, or None if the Trace has only one."""
     outages: Outages | None = None
-    """Node outages that stop running jobs; None without outages."""
+    """Node outages that stop running jobs, or None if there are no outages."""
     saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
     """The checkpoints of jobs if nodes fail."""
 
@@ -133,7 +133,7 @@ class Scenario:
         placement: str = "consolidate",
         seed: int = 0,
     ) -> Scenario:
-        """Return the scenario of jobs on a cluster.
+        """Make the scenario of jobs on a cluster.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Scenario:
         return cls(jobs, cluster, assign(jobs, cluster), models or load_models(None), placement_named(placement), seed)
 
     def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> ReplayResult:
-        """Replay under a policy, given as a Policy or as text such as 'srtf,overhead=helios'.
+        """Replay under a policy, given as a Policy or as a string such as 'srtf,overhead=helios'.
 
         Raises
         ------
@@ -207,7 +207,7 @@ class Scenario:
             value = self.outages.origin
             if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
                 day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
-                value += f"; none after day {day}, although the replay ends on day {last}, so it loses too little"
+                value += f"; there are none after day {day}, but the replay ends on day {last}, so losses are too low"
             found["outages"] = fact("outages of nodes", value, "the input")
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
             found["checkpoints"] = fact("checkpoints", value, "the input")

@@ -59,7 +59,7 @@ def test_recorded_outages_are_those_of_the_nodes_that_there_are(make_trace: Make
     assert rows(found) == [(0, 1, 2, True), (0, 1.5, 3, False), (1, 5, NO_END / HOUR, True)]
     assert (
         found.origin
-        == "3 recorded absences; 1 more of nodes that this cluster does not have are excluded; 1 of 3 nodes have none"
+        == "3 recorded absences; 1 more are excluded because this cluster lacks their nodes; 1 of 3 nodes have none"
     )
     # Two that stop jobs, of three nodes, from 0 to 5 o'clock, the last time that is known; one was away for an hour.
     assert found.rate_per_ms == pytest.approx(2 / ((3 * 5 - 1) * HOUR))

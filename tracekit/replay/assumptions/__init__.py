@@ -1,1 +1,1 @@
-"""Values that no trace records, with their sources: speeds, interference, memory, power, overheads."""
+"""Values that no trace records, such as speeds, interference, memory, power and overheads, with their sources."""

@@ -1,4 +1,4 @@
-"""Costs that the assumption models give: time without progress [ms] and power [mW]."""
+"""Costs according to the assumption models: time without progress [ms] and power [mW]."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def overhead_ms(
     event: Literal["preempt", "migrate", "resize"] = "preempt",
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return the time without progress of gangs after an event (M9), including the time to redo lost work.
+    """Return for how long gangs make no progress after an event (M9), including the time to redo lost work.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        The event; if a preset has no cost for it, the cost of a preemption applies.
+        The event. If a preset has no cost for it, the cost of a preemption applies.
     family : str, optional
         Model family of the jobs, for the preset muri.
 
@@ -77,7 +77,7 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost of the largest listed size up to the gang size; `unknown` if all listed sizes are larger."""
+    """Return the cost of the largest listed size up to the gang size, or `unknown` if all listed sizes are larger."""
     found = unknown
     for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
@@ -85,7 +85,7 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
-    """Return the power of a GPU model: the entry of the longest matching prefix in models.toml, or the default."""
+    """Return the power of a GPU model: the entry for the longest matching prefix in models.toml, or the default."""
     start = _beginning(models.power.gpu_models, gpu_model)
     return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
 
@@ -97,7 +97,7 @@ def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the hourly price of a GPU of each model (M25); without models, the price of an unnamed GPU."""
+    """Return the hourly price of a GPU of each model (M25), or the price of an unnamed GPU if no models are given."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])
@@ -113,7 +113,7 @@ def power_mw(
     clock_ppm, utilization_ppm : array
         Clock share f and utilization u [ppm].
     gpu_model : str
-        GPU model; '' is unknown.
+        GPU model, or '' if unknown.
     """
     config = power_config(models, gpu_model)
     f = np.clip(np.asarray(clock_ppm, np.int64), 0, PPM) / PPM
@@ -123,14 +123,14 @@ def power_mw(
 
 
 def power_w(models: Models, f: ArrayLike, u: ArrayLike, gpu_model: str = "") -> NDArray[np.float64]:
-    """Return the power of one GPU in watts for display [W], exact to a milliwatt.
+    """Return the power of one GPU for display [W], exact to a milliwatt.
 
     Parameters
     ----------
     f, u : array
         Clock share and utilization [0..1].
     gpu_model : str
-        GPU model; '' is unknown.
+        GPU model, or '' if unknown.
     """
     return np.asarray(power_mw(models, ppm(f), ppm(u), gpu_model) / 1000)
 
@@ -152,7 +152,7 @@ class PowerPrices:
     lead_ms: int
     """Time from the start of the hour of `price[0]` to time 0 of the replay [ms]."""
     price: NDArray[np.float64]
-    """Price of each hour [per kWh] (L,); at least one hour."""
+    """Price of each hour [per kWh], for at least one hour (L,)."""
     unit: str
     """Currency."""
 
@@ -167,8 +167,8 @@ class PowerPrices:
 def power_prices(models: Models, origin: dt.datetime) -> PowerPrices:
     """Return the prices of a replay whose time 0 is `origin`.
 
-    A daily curve follows the clock of `origin` in UTC plus `utc_offset_h`. A series starts with the hour of `origin`,
-    and repeats when it ends.
+    A daily curve follows the time of day of `origin` in UTC plus `utc_offset_h`. A series starts with the hour of
+    `origin` and repeats when it ends.
     """
     given = models.power_price
     local = naive_utc(origin) + dt.timedelta(hours=given.utc_offset_h)

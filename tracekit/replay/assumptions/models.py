@@ -19,25 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# Read a models file: TOML that overrides the built-in file, checked against the sections' types; errors name the line.
+# Read a models file, which is TOML that overrides the built-in file. It is checked against the sections' types, and
+# errors name the line.
 
 _NOTE_KEYS = ("ids", "title", "says", "sources")
 
 
 @dataclass(frozen=True)
 class Note:
-    """The built-in file's texts about a section."""
+    """The built-in file's description of a section."""
 
     ids: tuple[str, ...]
     title: str
     says: str
-    """Template of the line that a result prints; {key} is a field of the section."""
+    """Template of the line that a result prints, in which {key} is a field of the section."""
     sources: tuple[tuple[tuple[str, ...], str, str], ...]
-    """The source of the numbers of some keys, and the kind of evidence."""
+    """Entries of keys, the source of their numbers, and the kind of evidence."""
 
 
 def read_notes(document: TomlText) -> dict[str, Note]:
-    """Return the built-in file's texts about each of its sections."""
+    """Return the built-in file's description of each of its sections."""
     notes = {}
     for section, data in document.data.items():
         sources = tuple((tuple(s["of"]), s["from"], s["evidence"]) for s in data["sources"])
@@ -46,7 +47,7 @@ def read_notes(document: TomlText) -> dict[str, Note]:
 
 
 def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
-    """Return all sections; the user's keys override the built-in keys.
+    """Return all sections, with the built-in keys overridden by the user's.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
 def _overlay(kind: Any, own: Any, given: Any) -> Any:
     """Return `own`, overridden by the entries of `given`, table by table.
 
-    A class with defaults, such as a preset, is replaced as a whole, because its forms exclude each other.
+    A class with defaults, such as a preset, is replaced as a whole, because its alternative forms exclude each other.
     """
     whole = is_dataclass(kind) and any(f.default is not MISSING for f in fields(cast("Any", kind)))
     if not (isinstance(own, dict) and isinstance(given, dict)) or whole:
@@ -83,7 +84,7 @@ def _overlay(kind: Any, own: Any, given: Any) -> Any:
 
 
 def unknown_sections(user: TomlText, notes: Mapping[str, Note]) -> None:
-    """Reject sections that do not exist; the error for an id such as M4 names its section.
+    """Reject sections that do not exist. The error for an id such as M4 names its section.
 
     Raises
     ------
@@ -103,14 +104,14 @@ _BUILT_IN = Path(__file__).with_name("models.toml")
 
 @dataclass(frozen=True)
 class Models(Sections):
-    """All assumption models; `load_models` makes them."""
+    """All assumption models, as made by `load_models`."""
 
     notes: dict[str, Note]
-    """The built-in file's texts about each section, by its name."""
+    """The built-in file's description of each section, by the section's name."""
     file: str = ""
-    """Name of the user's file, '' without one."""
+    """Name of the user's file, or '' if there is none."""
     changed: dict[str, tuple[str, ...]] | None = None
-    """Keys that the user's file gives, by section."""
+    """Keys that the user's file sets, by section."""
 
     @property
     def ids(self) -> dict[str, str]:
@@ -124,12 +125,12 @@ def load_models(path: Path | None = None) -> Models:
     Parameters
     ----------
     path : Path, optional
-        TOML with any of the keys of models.toml.
+        A TOML file with any of the keys in models.toml.
 
     Raises
     ------
     UsageError
-        The file cannot be read, or a key or value is invalid; the error names the line.
+        The file cannot be read, or a key or value is invalid. The error names the line.
 
     Examples
     --------
@@ -174,14 +175,14 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     models : Models
         The models that were used.
     names : iterable of str
-        Ids such as 'M4'. Each section gives one entry, under the first of its named ids.
+        Ids such as 'M4'. Each section gives one entry, under the first of its ids that is named.
     overhead : str, optional
-        The policy's overhead preset, shown under M9; by default the preset of models.toml.
+        The policy's overhead preset, shown under M9. By default, the preset in models.toml.
 
     Returns
     -------
     dict
-        By id: title, value and source, each one line; in the order of models.toml.
+        Title, value and source by id, each on one line, in the order of models.toml.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def _value(models: Models, section: str, preset: str) -> str:
 
 
 def _source(models: Models, section: str, preset: str) -> str:
-    """Return the sources of the numbers, without unused alternatives."""
+    """Describe the sources of the numbers, without unused alternatives."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
     parts = []
     changed = (models.changed or {}).get(section)
@@ -240,7 +241,7 @@ def _source(models: Models, section: str, preset: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with unprintable characters escaped: the user's names may contain line breaks."""
+    """Escape unprintable characters in a string, because the user's names may contain line breaks."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

@@ -1,4 +1,4 @@
-"""Unrecorded facts about each job, from the assumption models, drawn once per job from the seed.
+"""Unrecorded facts about each job according to the assumption models, drawn once per job with the seed.
 
 Draws of different kinds are independent: each kind has its own random stream under the same seed.
 """
@@ -28,7 +28,7 @@ _PHASES = 33
 _WITH_DEADLINE = 7
 """Random streams."""
 _LONGEST_MS = 10**13
-"""Upper limit for the estimates of jobs shorter than this; it keeps GPU times far below the 64-bit limit [ms]."""
+"""Upper limit for the estimates of jobs shorter than this, which keeps GPU times far below the 64-bit limit [ms]."""
 _NOISES = ("oracle", "helios")
 
 
@@ -37,7 +37,7 @@ def _draws(seed: int, stream: int) -> np.random.Generator:
 
 
 def utilization_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the GPU utilization of each job; M1's default if it is unknown (n,) [ppm]."""
+    """Return the GPU utilization of each job, or M1's default if it is unknown (n,) [ppm]."""
     known = np.where(np.isnan(jobs.utilization), models.interference.utilization, jobs.utilization)
     return np.minimum(ppm(known), PPM)
 
@@ -48,7 +48,7 @@ def sharing_class(models: Models, utilization_ppm: ArrayLike) -> NDArray[np.int6
 
 
 def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the GPU memory that each job needs, as a share (M2): its GPU share, or M2's for whole GPUs (n,) [ppm]."""
+    """Return the share of GPU memory that each job needs: its GPU share, or M2's share for whole GPUs (n,) [ppm]."""
     return np.where(jobs.milli < 1000, jobs.milli.astype(np.int64) * 1000, ppm(models.memory.fraction))
 
 
@@ -87,15 +87,15 @@ def estimates_ms(
     work_ms : array
         Actual run times [ms].
     seed : int
-        Each job draws once; the draw depends on the job's place in the array.
+        Each job gets one draw, which depends on the job's place in the array.
     noise : str or float, optional
-        'oracle' for no error, 'helios' for the error bands of models.toml, or a number (also as text) for the sigma of
-        a lognormal factor with median 1. By default the value in models.toml.
+        'oracle' for no error, 'helios' for the error bands in models.toml, or a number (possibly as a string) for the
+        sigma of a lognormal factor with median 1. By default, the value in models.toml.
 
     Returns
     -------
     array of int64
-        Run times, at least 1 if the work is at least 1, else 0 [ms].
+        Run times [ms], at least 1 if the work is at least 1, and otherwise 0.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def estimates_ms(
     else:
         factor = _banded(models.estimates.errors, draws, count)
     longest = np.maximum(work_ms, _LONGEST_MS)
-    # Integers above 2^53 are not exact as floats, so the limit also applies after the conversion.
+    # Integers above 2^53 are not exact as floats, so the limit is applied again after the conversion.
     noisy = np.minimum(np.rint(np.minimum(work_ms * factor, 2.0**62)).astype(np.int64), longest)
     return np.where(work_ms > 0, np.maximum(noisy, 1), 0)
 
@@ -132,7 +132,7 @@ def _noise(noise: str | float) -> str | float:
 
 
 def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Return factors estimate / actual value: 1 +- error if the error is below 1, else (1 + error) or its inverse."""
+    """Draw factors estimate / actual value: 1 +- error if the error is below 1, else (1 + error) or its inverse."""
     shares, low, high = (np.array(column) for column in zip(*bands, strict=True))
     last = len(shares) - 1
     band = np.minimum(np.searchsorted(np.cumsum(shares), draws.random(count), side="right"), last)
@@ -145,9 +145,9 @@ def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, co
 def deadlines_ms(
     models: Models, submit_ms: NDArray[np.int64], work_ms: NDArray[np.int64], seed: int, share: float = 1.0
 ) -> NDArray[np.int64]:
-    """Return deadlines: submission plus x times the run time with x uniform (D7); -1 for jobs without one (n,) [ms].
+    """Draw deadlines [ms] (n,): submission plus x times the run time with x uniform (D7), or -1 if a job has none.
 
-    Each job has a deadline with probability `share`; a job with a deadline keeps it for any larger share.
+    Each job has a deadline with probability `share`. A job that has a deadline keeps it for any larger share.
     """
     low, high = models.deadlines.factor
     x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
@@ -183,8 +183,8 @@ def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.flo
 def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
-    Each job name gets one draw, or each user if the name is unknown, or else each job. M6's split gives the kind; the
-    families of a kind have equal probability.
+    There is one draw per job name, or per user if the name is unknown, or otherwise per job. M6's split gives the kind.
+    The families of a kind have equal probability.
 
     Returns
     -------
@@ -202,14 +202,14 @@ def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
 def drawn_per_name(
     weight: Sequence[float], jobs: Jobs, seed: int, what: Literal["cpu", "traffic"] = "cpu"
 ) -> NDArray[np.int32]:
-    """Return an index for each job, drawn by weight once per job name, or user if it is unknown, or per job.
+    """Draw an index for each job by weight: once per job name, or per user if it is unknown, or otherwise per job.
 
     Parameters
     ----------
     weight : list of float
         Probabilities, which sum to 1.
     what : str
-        Kind of draw; draws of different kinds are independent.
+        Kind of draw. Draws of different kinds are independent.
 
     Returns
     -------
@@ -226,11 +226,11 @@ def drawn_per_name(
 
 
 def _last(weight: NDArray[np.float64]) -> int:
-    """Return the last index with a weight; sums of shares may end slightly below 1."""
+    """Return the last index with a weight, because sums of shares may end slightly below 1."""
     return int(np.flatnonzero(weight)[-1])
 
 
-# The traffic of gangs, and the time it takes (M36, M37).
+# The traffic of gangs, and the time that it takes (M36, M37).
 
 _MEGABYTE_GBIT = 0.008
 
@@ -238,7 +238,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    Each job name gets one draw, or each user if the name is unknown, or else each job.
+    There is one draw per job name, or per user if the name is unknown, or otherwise per job.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]
 
 
 def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the message size that each job's gang sums up per iteration [MB], and its computing time [s] (n,)."""
+    """Return the size of the message that each gang sums up per iteration [MB], and its computing time [s] (n,)."""
     families = list(models.traffic.families.values())
     drawn = traffic_families(models, jobs, seed)
     message = np.array([family.message_mb for family in families])
@@ -257,14 +257,14 @@ def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float6
 
 
 def ring_s(message_mb: ArrayLike, gpus: ArrayLike, gbit: ArrayLike) -> NDArray[np.float64]:
-    """Return the time for gangs to sum up a message around a ring, given the slowest link (M37) [s].
+    """Return how long gangs take to sum up a message around a ring, given the slowest link (M37) [s].
 
     Parameters
     ----------
     message_mb : array
         Size of the message [MB].
     gpus : array
-        GPUs of the ring; one GPU sends nothing.
+        Number of GPUs in the ring. A single GPU sends nothing.
     gbit : array
         Bandwidth of the slowest link [Gbit/s].
     """

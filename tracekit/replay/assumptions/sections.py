@@ -25,14 +25,14 @@ Factor: TypeAlias = Annotated[float, Range(0, 1000)]
 Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
 Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
 Fault: TypeAlias = tuple[str, str]
-"""Dotted key inside a section, and its error."""
+"""Dotted key inside a section, and the error in its value."""
 
 
 class ModelSection:
-    """A section. A key `level` names an entry of `levels`; other keys are independent unless `_faults` checks them."""
+    """A section. Its `level` names an entry of `levels`. Other keys are independent unless `_faults` checks them."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield the errors of keys that contradict each other."""
+        """Yield errors for keys that contradict each other."""
         fields = vars(self)
         if "level" in fields:
             yield from chosen("level", fields["level"], "levels", fields["levels"])
@@ -43,13 +43,13 @@ class ModelSection:
 
 
 def chosen(key: str, name: str, table: str, choices: Collection[str]) -> Iterator[Fault]:
-    """Yield the error of a key that names no entry of a table."""
+    """Yield an error if a key names no entry of a table."""
     if name not in choices:
         yield key, f"'{name[:80]}' is not in {table}: {', '.join(choices)}"
 
 
 def is_count(text: str) -> bool:
-    """Return whether a text is a whole number of at least 1."""
+    """Return whether a string is a whole number of at least 1."""
     return text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1
 
 
@@ -58,7 +58,7 @@ def is_count(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Preset:
-    """The charge of one preset of M9, either by steps of gang size or by its logarithm."""
+    """The cost that one preset of M9 charges, either by steps of gang size or by the logarithm of the gang size."""
 
     seconds: tuple[Seconds, ...] = ()
     up_to: tuple[Annotated[int, Range(1, 1_000_000)], ...] = ()
@@ -80,7 +80,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Overhead(ModelSection):
-    """M9: costs without progress."""
+    """M9: time without progress."""
 
     default: str
     lost_work_s: Seconds
@@ -119,11 +119,11 @@ class Estimates(ModelSection):
 
     noise: Literal["oracle", "helios"] | Annotated[float, Range(0, 5)]
     errors: tuple[tuple[Annotated[float, Range(0, 10_000)], ...], ...]
-    """For each band: share of jobs, smallest and largest relative error."""
+    """Bands, each with the share of jobs and the smallest and largest relative error."""
 
     @property
     def bands(self) -> str:
-        """The bands as text for the printed assumptions."""
+        """The bands in words, for the printed assumptions."""
         return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
 
     def _faults(self) -> Iterator[Fault]:
@@ -148,12 +148,12 @@ class Deadlines(ModelSection):
 
 @dataclass(frozen=True)
 class Quotas(ModelSection):
-    """D9: quotas if no table has them."""
+    """D9: quotas if no table contains them."""
 
     percentile: Annotated[float, Range(0, 100)]
 
 
-# Assumptions about links between GPUs, nodes and racks, and the traffic of gangs on them.
+# Assumptions about the links between GPUs, nodes and racks, and about the traffic of gangs on them.
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class TrafficFamily:
     share: Share
     """Share of the jobs."""
     message_mb: Annotated[float, Range(0, 1_000_000)]
-    """Gradients that all GPUs sum up [MB]."""
+    """Size of the gradients that all GPUs sum up [MB]."""
     compute_s: Annotated[float, Range(0.000001, 1_000_000)]
     """Time for which the GPUs compute and send nothing [s]."""
 
@@ -203,7 +203,7 @@ class Traffic(ModelSection):
 
     @property
     def listed(self) -> str:
-        """The families as text for the printed assumptions."""
+        """The families in words, for the printed assumptions."""
         return ", ".join(
             f"{name} {100 * f.share:g} % ({f.message_mb:g} MB, {f.compute_s:g} s)" for name, f in self.families.items()
         )
@@ -215,7 +215,7 @@ class Traffic(ModelSection):
 
 @dataclass(frozen=True)
 class Contention(ModelSection):
-    """M38: gangs on one link."""
+    """M38: gangs that share a link."""
 
     sharing: Literal["always", "duty"]
     """Whether a gang always loads its links, or only during the part of an iteration in which it sends."""
@@ -253,15 +253,15 @@ class Loans(ModelSection):
     peak_h: Annotated[float, Range(0, 24)]
     """Hour of the day at which the free share is highest, UTC [h]."""
     series: tuple[Share, ...]
-    """Free share in each hour from the first submission on; empty to use the sine wave."""
+    """Free share in each hour from the first submission on, or empty to use the sine wave."""
 
     @property
     def told(self) -> str:
-        """The free share as text for the printed assumptions."""
+        """The free share in words, for the printed assumptions."""
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
             return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"
-        wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
+        wave = f"{100 * self.mean:g} % plus or minus {100 * self.swing:g} %"
         return (
             f"{wave}, a sine wave of {self.period_h:g} h with its maximum at {self.peak_h:g} h UTC, in steps of an hour"
         )
@@ -277,7 +277,7 @@ class Workload:
     s0: Share
     """Share of the dynamic power that does not fall with the clock."""
     a: Annotated[float, Range(0, 10)]
-    """Exponent a: speed is the clock share to the power of a."""
+    """Exponent a: the speed is the clock share to the power of a."""
 
 
 @dataclass(frozen=True)
@@ -337,13 +337,13 @@ class PowerPrice(ModelSection):
     day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
     """Price in each hour of the day [per kWh]."""
     series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Price in each hour from the first submission on [per kWh]; empty to use the daily prices."""
+    """Price in each hour from the first submission on [per kWh], or empty to use the daily prices."""
     utc_offset_h: Annotated[float, Range(-24, 24)]
     """Local time minus UTC [h]."""
 
     @property
     def told(self) -> str:
-        """The prices as text for the printed assumptions."""
+        """The prices in words, for the printed assumptions."""
         prices = self.series or self.day
         span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
         if self.series:
@@ -367,7 +367,7 @@ class GpuPrice(ModelSection):
 
     @property
     def listed(self) -> str:
-        """The table as text for the printed assumptions."""
+        """The table in words, for the printed assumptions."""
         return ", ".join(f"{model} {price:g}" for model, price in self.models.items())
 
 
@@ -382,7 +382,7 @@ class Interference(ModelSection):
     level: str
     levels: dict[str, Annotated[float, Range(0, 0.99)]]
     utilization: Share
-    """GPU utilization of a job if it is unknown [0..1]."""
+    """Assumed GPU utilization of a job whose utilization is unknown [0..1]."""
     utilization_sweep: tuple[Share, ...]
     class_thresholds: tuple[Share, ...]
     class_speed: tuple[tuple[Annotated[float, Range(0.000001, 2)], ...], ...]
@@ -439,12 +439,12 @@ class Slices(ModelSection):
 
     @property
     def sizes(self) -> str:
-        """Compute of the profiles as text for the printed assumptions."""
+        """Compute parts of the profiles in words, for the printed assumptions."""
         return ", ".join(str(profile.compute) for profile in self.profiles.values())
 
     @property
     def memories(self) -> str:
-        """Memory of the profiles as text for the printed assumptions."""
+        """Memory parts of the profiles in words, for the printed assumptions."""
         return ", ".join(str(profile.memory) for profile in self.profiles.values())
 
     def _faults(self) -> Iterator[Fault]:
@@ -472,7 +472,7 @@ class Online(ModelSection):
 
 @dataclass(frozen=True)
 class Work(ModelSection):
-    """M0: recorded run times; this section has no settings."""
+    """M0: recorded run times. This section has no settings."""
 
 
 @dataclass(frozen=True)
@@ -511,7 +511,7 @@ class Stages(ModelSection):
 
     network_share: Share
     families: dict[str, dict[str, tuple[Share, ...]]]
-    """By family and number of GPUs: shares of input, GPU and network."""
+    """Shares of input, GPU and network, by family and number of GPUs."""
 
     def _faults(self) -> Iterator[Fault]:
         for family, sizes in self.families.items():
@@ -531,7 +531,7 @@ class CpuCurve:
     kind: Literal["image", "language", "speech"]
     speed: tuple[Factor, ...]
     memory_gb: tuple[Annotated[float, Range(0, 1_000_000)], ...] = ()
-    """Host memory per GPU that each point needs [GB]; if empty, the reference everywhere."""
+    """Host memory per GPU that each point needs [GB]. If empty, every point needs the reference."""
 
 
 @dataclass(frozen=True)
@@ -582,7 +582,7 @@ class Elastic(ModelSection):
 
     @property
     def rigidly(self) -> str:
-        """Text for the printed assumptions if jobs are rigid."""
+        """Words added to the printed assumptions if jobs are rigid."""
         return "; no job is resized (rigid)" if self.rigid else ""
 
 
@@ -595,7 +595,7 @@ class Servers(ModelSection):
     worker: Share
     server: Share
     per_gpu: Annotated[float, Range(0, 1000)]
-    """Number of servers for which the cluster has room, per GPU."""
+    """Number of servers per GPU for which the cluster has room."""
 
     def _faults(self) -> Iterator[Fault]:
         if self.fixed + self.pull <= 0:
@@ -611,7 +611,7 @@ class TypeSpeed(ModelSection):
 
     @property
     def pairs(self) -> int:
-        """Pairs in the table."""
+        """Number of pairs in the table."""
         return sum(len(row) for row in self.ratio.values())
 
     def _faults(self) -> Iterator[Fault]:
@@ -631,11 +631,11 @@ class Application:
     fixed: Share
     """Share of a pass with the recorded batch that does not grow with the batch."""
     sync: Factor
-    """Time to exchange gradients between two GPUs, in units of such a pass."""
+    """Time to exchange gradients between two GPUs, in units of a pass with the recorded batch."""
     more: Factor
     """Additional exchange time for each further GPU, in the same units."""
     gamma: Annotated[float, Range(1, 10)]
-    """Overlap of computing and exchange: 1 means none, a larger value more."""
+    """Overlap of computing and exchange: 1 means no overlap, and larger values mean more."""
     noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
     """Gradient noise scale at the start and the end, in units of the recorded batch."""
     most: Annotated[float, Range(1, 1_000_000)]
@@ -652,7 +652,7 @@ class Applications(ModelSection):
 
     @property
     def listed(self) -> str:
-        """The classes as text for the printed assumptions."""
+        """The classes in words, for the printed assumptions."""
         return "; ".join(
             f"{name} to {a.gpu_h:g} GPU-hours (fixed {a.fixed:g}, sync {a.sync:g}, more {a.more:g}, "
             f"gamma {a.gamma:g}, noise {a.noise[0]:g} to {a.noise[1]:g}, most {a.most:g})"

@@ -1,7 +1,7 @@
-"""Speeds that the assumption models give, in ppm of the recorded speed.
+"""Speeds according to the assumption models, in ppm of the recorded speed.
 
-All functions take single numbers or arrays, which broadcast, and return int64 arrays; the engine adds and compares
-only integers. Formulas that are not integer formulas are computed in double precision and rounded once.
+All functions take single numbers or arrays, which broadcast, and return int64 arrays, because the engine adds and
+compares only integers. Formulas with fractions are computed in double precision and rounded once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PPM = 1_000_000
 
 
 def ppm(value: ArrayLike) -> NDArray[np.int64]:
-    """Return shares or speeds rounded to ppm, at least 0."""
+    """Round shares or speeds to ppm, with a minimum of 0."""
     return np.maximum(np.rint(np.asarray(value, np.float64) * PPM), 0).astype(np.int64)
 
 
@@ -41,17 +41,17 @@ def spread_ppm(
     gang : array
         GPUs of each gang.
     nodes, minimum_nodes : array
-        Nodes spanned, and the fewest nodes that could hold the gang.
+        Number of nodes that the gang spans, and the fewest nodes that could hold it.
     other_rack : array of bool
         Whether the gang spans racks, which counts as twice the nodes.
     family : str, optional
-        Model family. If models.toml has a speed for these GPUs and nodes, and the gang fits on one node, this speed is
+        Model family. If models.toml has a speed for these GPUs and nodes and the gang fits on one node, that speed is
         used.
 
     Returns
     -------
     array of int64
-        1 / (1 + b * log2(nodes / minimum_nodes)) [ppm]; 1,000,000 on the fewest nodes.
+        1 / (1 + b * log2(nodes / minimum_nodes)) [ppm], which is 1,000,000 on the fewest nodes.
     """
     g, k, k0, far = np.broadcast_arrays(*(np.asarray(a, np.int64) for a in (gang, nodes, minimum_nodes, other_rack)))
     spanned = np.maximum(k, k0) * np.where(far, 2, 1)
@@ -65,7 +65,7 @@ def spread_ppm(
 
 
 def locality_ppm(models: Models, nodes: ArrayLike, minimum_nodes: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed of gangs under the simple rule (D4): slowed by one factor if on more nodes than needed [ppm]."""
+    """Return the speed of gangs by the simple rule (D4), with one factor if on more nodes than needed [ppm]."""
     slow = ppm(models.locality.slowdown if models.locality.sensitive == "all" else 1.0)
     return np.where(np.asarray(nodes, np.int64) > np.asarray(minimum_nodes, np.int64), slow, PPM)
 
@@ -73,16 +73,16 @@ def locality_ppm(models: Models, nodes: ArrayLike, minimum_nodes: ArrayLike) -> 
 def interference_ppm(
     models: Models, u_victim_ppm: ArrayLike, u_partner_ppm: ArrayLike, *more_partners_ppm: ArrayLike
 ) -> NDArray[np.int64]:
-    """Return the speed of a job next to others on its GPU (M1; D5 if the rule is 'sum').
+    """Return the speed of a job next to others on its GPU (M1, or D5 if the rule is 'sum').
 
-    Integers only: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from 1,000,000.
-    With several partners, the speeds next to each partner are multiplied, smallest first, and each product is rounded
-    half up.
+    Only integers are used: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from
+    1,000,000. If there are several partners, the speeds next to each partner are multiplied, smallest first, and each
+    product is rounded half up.
 
     Parameters
     ----------
     u_victim_ppm, u_partner_ppm : array
-        GPU utilization of the job and of its partner, 0 if none [ppm].
+        GPU utilization of the job and of its partner [ppm], or 0 if there is no partner.
     *more_partners_ppm : array
         Utilization of further partners [ppm].
 
@@ -147,7 +147,8 @@ def stages_ppm(
     several_nodes : array of bool
         Whether the job spans nodes.
     gpus, family
-        If the family is in models.toml, its shares at the largest listed size up to `gpus`, else at the smallest.
+        If the family is in models.toml, the result is its shares at the largest listed size up to `gpus`, or else at
+        the smallest listed size.
 
     Returns
     -------
@@ -168,21 +169,22 @@ def stages_ppm(
 def cpu_speed_ppm(
     models: Models, family: str, cpus_per_gpu: ArrayLike, memory_gb_per_gpu: float | None = None
 ) -> NDArray[np.int64]:
-    """Return the speed of a model family by CPUs per GPU, 1,000,000 at a proportional share (M6).
+    """Return the speed of a model family by CPUs per GPU, which is 1,000,000 at a proportional share (M6).
 
     Parameters
     ----------
     family : str
         One of the families of models.toml.
     cpus_per_gpu : array
-        CPUs per GPU; speed is linear between the given points, and from 0 to the first point.
+        CPUs per GPU. Speed is linear between the given points, and from 0 to the first point.
     memory_gb_per_gpu : float, optional
-        Host memory per GPU [GB]; points that need more give the speed of the previous point. By default the reference.
+        Host memory per GPU [GB], by default the reference. Points that need more memory have the speed of the previous
+        point.
 
     Returns
     -------
     array of int64
-        Speed relative to the reference share; it may exceed 1,000,000 [ppm].
+        Speed relative to the reference share [ppm], which may exceed 1,000,000.
     """
     curve = models.cpu.families[family]
     points = np.array((0.0, *models.cpu.cpus))
@@ -196,7 +198,7 @@ def cpu_speed_ppm(
 
 
 def elastic_bounds(models: Models, requested: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fewest and the most GPUs on which jobs may run (D3): a quarter, rounded up, and twice the request."""
+    """Return the fewest and most GPUs on which jobs may run (D3): a quarter, rounded up, and twice the request."""
     g = np.asarray(requested, np.int64)
     if models.elastic.rigid:
         return g, g
@@ -204,10 +206,10 @@ def elastic_bounds(models: Models, requested: ArrayLike) -> tuple[NDArray[np.int
 
 
 def elastic_ppm(models: Models, requested: ArrayLike, n: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed of jobs on `n` GPUs; 1,000,000 at their requested number (M8, D3).
+    """Return the speed of jobs on `n` GPUs, which is 1,000,000 on the requested number (M8, D3).
 
-    S(n) / S(g) with S(n) = n / (1 + sigma * (n - 1)); 0 without GPUs. A rigid job runs at full speed with at least the
-    requested number, and not at all with fewer.
+    The speed is S(n) / S(g) with S(n) = n / (1 + sigma * (n - 1)), and 0 without GPUs. A rigid job runs at full speed
+    on at least the requested number of GPUs, and does not run on fewer.
     """
     g = np.asarray(requested, np.int64)
     size = np.asarray(n, np.int64)
@@ -220,7 +222,7 @@ def elastic_ppm(models: Models, requested: ArrayLike, n: ArrayLike) -> NDArray[n
 def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDArray[np.float64]:
     """Return the speed of jobs with parameter servers, in units of one worker that never waits (M28).
 
-    w / (fixed + pull * w / p + worker * w + server * p); both numbers are at least 1.
+    The speed is w / (fixed + pull * w / p + worker * w + server * p). Both numbers must be at least 1.
     """
     w, p = np.asarray(workers, np.float64), np.asarray(servers, np.float64)
     m = models.servers
@@ -228,7 +230,7 @@ def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDAr
 
 
 def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
-    """Return the speed on `gpu_model` of a job recorded on `job_model`; 1,000,000 if unknown (D6)."""
+    """Return the speed on `gpu_model` of a job recorded on `job_model`, or 1,000,000 if unknown (D6)."""
     ratio = models.type_speed.ratio
     if job_model == gpu_model:
         return PPM

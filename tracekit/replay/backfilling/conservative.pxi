@@ -5,12 +5,13 @@
 # (conservative_steps.pxi).
 #
 # In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
-# same time: jobs that started left all reservations unchanged, and jobs that ended were expected to end. So we keep
-# reservations, and make them again only after a surprise: a job ends early or runs longer, or a node joins or leaves.
-# Some reservations are made again if a job found no place when it was due and now blocks other jobs. A pass in which no
-# job could start (`has_place`) leaves them unchanged, because postponing them once is the same as doing it step by
-# step. We make a reservation only for a candidate that would still be running when the reservation could begin; other
-# jobs cannot get in its way. Jobs behind the jobs that may have a reservation start if they delay no reservation.
+# same time, because jobs that started left all reservations unchanged and jobs that ended were expected to end. So we
+# keep reservations and make them again only after a surprise: a job ends early or runs longer, or a node joins or
+# leaves. Some reservations are made again if a job found no place when it was due and now blocks other jobs. A pass in
+# which no job could start (`has_place`) leaves them unchanged, because postponing them once is the same as postponing
+# them step by step. We make a reservation only if a candidate would still be running when the reservation could begin,
+# because other candidates cannot get in its way. Jobs behind those that may have a reservation start if they delay no
+# reservation.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -25,7 +26,7 @@ cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64
 
 
 cdef inline int note_start(Reservations b, int64_t j) except -1:
-    """Remember a job that started on its reserved GPUs."""
+    """Record a job that started on its reserved GPUs."""
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
 
@@ -43,7 +44,7 @@ cdef inline int64_t front(State s, Reservations b, int64_t d):
 
 
 cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start jobs from the head of the queue as long as they have places; GPUs that are free now stay free for them."""
+    """Start jobs from the head of the queue while they have places. GPUs that are free now stay free for them."""
     cdef int64_t q, j, length
     cdef Job* job
     cdef Strip* strip = &b.strips[d]
@@ -68,7 +69,7 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
         if length == 0:
             brief += job.gpus
     if brief > 0:
-        # These jobs end in a later instant at the same time; until then their GPUs are not available.
+        # These jobs end in a later instant at the same time. Until then, their GPUs are not available.
         step.free += brief
         steps_reserve(b, strip, s.g[0].now, 1, brief)
         strip.stale = 1
@@ -102,7 +103,7 @@ cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except 
 
 
 cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start the jobs whose reservations begin now; a job that finds no place keeps its reservation for this pass."""
+    """Start the jobs whose reservations begin now. A job that finds no place keeps its reservation for this pass."""
     cdef int64_t i
     cdef Reservation* entry
     cdef Queue* queue
@@ -127,7 +128,7 @@ cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t 
 
 
 cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
-    """Make the missing reservations of the queued jobs up to a rank that may have one.
+    """Make the missing reservations of the queued jobs that may have one, up to a rank.
 
     None of these jobs may start now, because `is_next` found no job before this rank.
     """
@@ -191,7 +192,7 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitli
 cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
     """Return the rank of the first job before `rank` whose missing reservation may begin before `until`, or NONE.
 
-    Reservations still to be made leave less room than appears free now, so the search overlooks no such job.
+    Reservations that are still to be made leave less room than appears free now, so the search misses no such job.
     """
     cdef int64_t q, length, place
     cdef Line* line
@@ -212,7 +213,7 @@ cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_
 cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t place, int64_t q):
     """Return whether a job that may start alongside all reservations may also start alongside those still to be made.
 
-    Only reservations of earlier jobs that may begin before the job ends matter; they are made now. A queue without a
+    Only earlier jobs' reservations that may begin before the job ends matter, and these are made now. A queue without a
     place is marked.
     """
     cdef int64_t first
@@ -252,7 +253,7 @@ cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d)
 
 
 cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
-    """Reopen the queues that may have room now; return the number of waiting jobs."""
+    """Reopen the queues that may now have room; return the number of waiting jobs."""
     cdef int64_t q
     cdef Queue* queue
     cdef Domain* domain = &s.domains[d]
@@ -329,11 +330,11 @@ def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t insta
     return True
 
 
-# A check for conservative backfilling: could any waiting job start now? Most passes need nothing more.
+# A check for conservative backfilling: could any waiting job start now? Most passes need only this check.
 
 
 cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
-    """Return whether the waiting jobs of a queue have a place now; the queue must have some."""
+    """Return whether the waiting jobs of a queue have a place now. The queue must have waiting jobs."""
     cdef int64_t j = w.job[b.lines[q].first]
     if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
         return False
@@ -345,8 +346,8 @@ cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
 cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
     """Return whether any job could start in this pass; mark queues without a place.
 
-    The first jobs whose reservations should have begun by now all begin now as long as there are GPUs, because no other
-    job comes before them. If none of these jobs has a place, the other jobs get only the GPUs that are left.
+    The first jobs whose reservations should have begun by now all begin now while there are GPUs, because no other job
+    comes before them. If none of these jobs has a place, the other jobs get only the GPUs that are left.
     """
     cdef int64_t i, q
     cdef Reservation* entry
@@ -379,13 +380,13 @@ cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
 # The state that conservative backfilling keeps between passes: expected ends, reservations, and jobs without a
 # reservation.
 
-# Number of steps of a domain, beyond two per reservation, above which steps without any change are dropped.
+# Steps without any change are dropped if a domain has more than this many steps beyond two per reservation.
 cpdef enum:
     SPARE_STEPS = 8
 
 
 cdef inline int set_next(Reservations b, Waitlist w, int64_t q, int64_t low) except -1:
-    """Find the first waiting job of a queue, starting at a place."""
+    """Find a queue's first waiting job, starting from a place."""
     cdef Line* line = &b.lines[q]
     line.place = first_place(w, low, line.high, ANY)
     line.rank = w.rank[line.place] if line.place != NONE else ANY
@@ -433,7 +434,7 @@ cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1
 
 
 cdef inline int book_take_note(State s, Key key, Reservations b, Waitlist w, int64_t submitted) except -1:
-    """Update reservations and waitlist with the events of the instant; `count_nodes` handles node changes."""
+    """Update reservations and the waitlist with the events of the instant; `count_nodes` handles node changes."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:

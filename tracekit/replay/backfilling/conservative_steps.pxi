@@ -59,7 +59,7 @@ cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t len
 
 
 cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t until):
-    """Return the longest time for which `gpus` GPUs are free from some time before `until`, or ANY if forever."""
+    """Return how long `gpus` GPUs are free at most from some time before `until`, or ANY if they are free forever."""
     cdef int64_t k, edge
     cdef Step* step
     cdef int64_t high = strip.step_low + strip.steps
@@ -99,7 +99,7 @@ cdef inline int insert(Reservations b, Strip* strip, int64_t k, int64_t time) ex
 
 
 cdef inline (int64_t, int64_t) steps_span(Reservations b, Strip* strip, int64_t since, int64_t until):
-    """Return the steps that begin at two times, creating missing steps; no time is before the first step."""
+    """Return the steps that begin at two times, creating missing steps. Neither time is before the first step."""
     cdef int64_t last = strip.step_low + strip.steps
     while b.steps[last - 1].time > until:
         last -= 1
@@ -155,7 +155,7 @@ cdef inline int run_instead(Reservations b, Strip* strip, int64_t length, int64_
 
 
 cdef inline int steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus) except -1:
-    """Let a reservation that began before now begin now; some reservations may then have too few GPUs."""
+    """Let a reservation that began before now begin now. Some reservations may then have too few GPUs."""
     cdef int64_t first, last, k
     cdef Step* step
     cdef int64_t base = strip.step_low
@@ -206,7 +206,7 @@ cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
 
 
 cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_t time):
-    """Return the first of the ends [low, high) after `time`; often this is the very first end."""
+    """Return the first of the ends [low, high) after `time`, which is often the very first end."""
     cdef int64_t middle
     if low < high and ends[low].time > time:
         return low
@@ -220,7 +220,7 @@ cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_
 
 
 cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
-    """Return the GPUs free just before the end at a place, or after the last end if the place has none."""
+    """Return the GPUs that are free just before the end at a place, or after the last end if the place has no end."""
     return ends[place].free - ends[place].gpus if place < strip.high else strip.there
 
 
@@ -270,7 +270,7 @@ cdef inline int believe(State s, Reservations b, int64_t j, int64_t end) except 
 
 
 cdef inline int64_t believed_length(Job* job, bint exact):
-    """Return the expected run time of a job [ms]; 0 only if that is exact."""
+    """Return the expected run time of a job [ms], which may be 0 only if it is exact."""
     return job.estimate if exact else max(job.estimate, 1)
 
 
@@ -332,7 +332,7 @@ cdef inline (int64_t, int64_t) free_around(Reservations b, Strip* strip, int64_t
 
 
 cdef inline int64_t first_free(Reservations b, Strip* strip, int64_t gpus):
-    """Return the first expected end from which `gpus` GPUs are free of running jobs, or ANY."""
+    """Return the first expected end from which running jobs leave `gpus` GPUs free, or ANY."""
     cdef int64_t low, high, middle
     low, high = strip.low, strip.high
     while low < high:

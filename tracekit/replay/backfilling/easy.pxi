@@ -4,8 +4,8 @@
 # give the time and the place of its start (the forecast). In queue order, a job behind the head may start now if it has
 # a place now and either should end by that time or needs only GPUs that the head will not use.
 #
-# Waiting jobs of one class share a queue. Whether they have a place, and whether it is spare, is the same for all of
-# them. So a pass checks once per queue, and then searches for the first job that is short enough.
+# Waiting jobs of one class share a queue. All of them have a place or none does, and that place is spare for all of
+# them or for none. So a pass checks once per queue and then searches for the first job that is short enough.
 
 
 cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
@@ -25,7 +25,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
 
 
 cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
-    """Reopen the queues whose jobs would have delayed the head; reopen all queues if GPUs became free."""
+    """Reopen the queues whose jobs would have delayed the head, or all queues if GPUs became free."""
     cdef int64_t q
     for q in range(domain.queue_low, domain.queue_high):
         if domain.freed or queues[q].blocked == NO_JOB:
@@ -35,8 +35,8 @@ cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
 cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t d, int64_t head, int64_t after):
     """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
-    `head` is the first waiting job if its start is not computed yet, else NONE. The computation waits until some job
-    has a place; at most events no job has a place.
+    `head` is the first waiting job if its start has not been computed yet, else NONE. The start is computed only once
+    some job has a place, because at most events no job has one.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -70,7 +70,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
 
 
 cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
-    """Start jobs from the head of the queue until one has to wait, and then the jobs that may pass it.
+    """Start jobs from the head of the queue until one has to wait, and then the jobs that may go before it.
 
     One loop does both, so the code that starts a job is compiled only once.
     """
@@ -167,7 +167,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
 
 # The time and place at which the first waiting job can start, according to the estimates (see `make_forecast`).
 
-# State of a domain's first waiting job: unknown; its start time is known; time and place are known; it can never start.
+# State of a domain's first waiting job: unknown, start time known, start time and place known, or can never start.
 cpdef enum:
     UNSURE = 0
     REPLACE = 1
@@ -235,7 +235,7 @@ cdef inline int forecast_enter(State s, State m, Forecast f, int64_t d, int64_t 
 
 
 cdef inline int await(State s, Forecast f, int64_t j) except -1:
-    """Remember a job that will run past its expected end."""
+    """Record a job that will run past its expected end."""
     if s.events[s.event_at[j]].key >> 2 > f.end[j]:
         heap_push(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late, f.end[j], j)
         f.facts[0].late += 1
@@ -331,7 +331,7 @@ cdef inline int go_forward(State s, State m, Forecast f, int64_t d) except -1:
 
 
 cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
-    """Move the forecast time back to the previous expected end; at least one job must be released."""
+    """Move the forecast time back to the previous expected end. At least one job must be released."""
     cdef int64_t j
     cdef Aspect* aspect = &f.aspects[d]
     cdef int64_t last = f.heaps[aspect.low].key
@@ -348,7 +348,7 @@ cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
 cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
     """Find the first time at which job h, which cannot start now, can start, and reserve its place there.
 
-    Move back from the current forecast time as long as there is room; without room, move forward until there is.
+    From the current forecast time, move back as long as there is room, or forward until there is.
     """
     cdef Aspect* aspect = &f.aspects[d]
     cdef bint same_moment = aspect.state == REPLACE and aspect.head == h
@@ -375,7 +375,7 @@ cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -
 
 
 cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
-    """Return whether the GPUs given to a job are free on the map too, in addition to the place reserved there."""
+    """Return whether the GPUs given to a job are also free on the map, in addition to the place reserved there."""
     if m.g[0].by_count:
         return m.domains[d].free >= s.jobs[j].gpus
     cdef int64_t link = s.jobs[j].allocation

@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 class Backfill:
     """Jobs start in the order of a key, and later jobs may go first if, by the estimates, they delay no earlier job.
 
-    A running job that exceeds its estimate is expected to run twice as long, and so on; it is never stopped.
+    A running job that exceeds its estimate is expected to run twice as long, and so on. It is never stopped.
     """
 
     order: Ordered
-    """Key, fit, estimates, and when gangs relax; `scan` is ignored. It must not evict and must have no levels."""
+    """Key, fit, estimates, and when gangs relax. `scan` is ignored. The order must not evict and must have no
+    levels."""
     kind: Literal["easy", "conservative"] = "easy"
     """The jobs that must not be delayed: only the first waiting job, or every job with a reservation."""
     depth: int = 16
-    """For 'conservative': how many waiting jobs of a domain get reservations, from the head of the queue; 0 means
-    all."""
+    """For 'conservative', the number of a domain's waiting jobs that get reservations, from the head of the queue, or 0
+    for all."""
 
     def __post_init__(self) -> None:
         order = self.order
@@ -54,7 +55,7 @@ class Backfill:
         state = build(setting, order, kind="Backfill")
         # The pass needs the jobs that ended or relaxed, and the allocations of the ended jobs.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
-        # Conservative backfilling finds jobs in its waitlist; queues only count jobs, and rings count faster.
+        # Conservative backfilling finds jobs in its waitlist. Its queues only count jobs, which rings do faster.
         state.g["ring"] = self.kind == "conservative" and setting.checkpoints is None
         arrays = open_nodes(state, setting.cluster)
         waitlist = make_waitlist(state, arrays, key)
@@ -67,7 +68,7 @@ class Backfill:
         return Run(state, step)
 
 
-# Waiting jobs by their request, in key order; the first job that is short enough is found quickly.
+# Waiting jobs by their request, in key order, so that the first job that is short enough is found quickly.
 #
 # Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds the
 # estimate of its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of these,
@@ -78,7 +79,7 @@ _NOBODY = 1 << 62
 
 
 def make_waitlist(state: EngineState, arrays: Any, key: Any) -> Any:
-    """Return the places of all jobs of a state; no job waits yet."""
+    """Return the places of all jobs of a state in which no job waits yet."""
     n, room = len(state.jobs), len(state.waiting)
     keys = np.empty(n, np.int64)
     compiled.keys(arrays, key, keys)
@@ -122,8 +123,8 @@ def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
 def make_forecast(state: EngineState, *, exact: bool) -> tuple[Any, EngineState]:
     """Return the forecast before the first instant, and the second map of nodes.
 
-    The map is a second state, but only the arrays for placement are its own. Its `jobs` have one row per domain: the
-    place of the head.
+    The map is a second state that shares all arrays except those for placement. Its `jobs` array has one row per
+    domain, for the place of the head.
     """
     n = len(state.jobs)
     gpus = np.bincount(
@@ -159,12 +160,12 @@ def make_forecast(state: EngineState, *, exact: bool) -> tuple[Any, EngineState]
 
 
 def make_reservations(state: EngineState, depth: int, *, exact: bool) -> Any:
-    """Return the arrays for a state before the first instant, with its nodes available.
+    """Return the arrays for a state before the first instant, whose nodes are already available.
 
     Parameters
     ----------
     depth : int
-        Number of waiting jobs of a domain that get reservations, from the head of the queue; 0 means all.
+        Number of a domain's waiting jobs that get reservations, from the head of the queue, or 0 for all.
     exact : bool
         Whether the estimates are the actual run times.
     """

@@ -34,7 +34,7 @@ cdef struct ForecastFacts:
 
 
 cdef class Waitlist(Arrays):
-    """The arrays of one run; queue q of the state has the places from its `base` to the `base` of the next queue."""
+    """The arrays of one run. Queue q of the state has the places from its `base` to the next queue's `base`."""
 
     # Place of each job in a queue, counted from the queue's first (n,).
     cdef public int32_t[::1] slot
@@ -42,40 +42,40 @@ cdef class Waitlist(Arrays):
     cdef public int64_t[::1] job
     # Number of jobs of the run with smaller keys, by place (P,).
     cdef public int32_t[::1] rank
-    # Estimates by place [ms], then the minimum of every 16, and so on; each level is padded to a multiple of 16.
+    # Estimates by place [ms], then the minimum of every 16, and so on. Each level is padded to a multiple of 16.
     cdef public int64_t[::1] least
-    # Where each level begins in `least`, and the end of the last (L + 1,).
+    # Where each level begins in `least`, and the end of the last level (L + 1,).
     cdef public int64_t[::1] level
 
 
 cdef class Reservations(Arrays):
     """The arrays of one run."""
 
-    # For each domain: position of its running jobs in `ends`; GPUs of its available nodes; position of its steps, and
-    # number of steps that reserve more GPUs than are free; position of its plan; rank of the last planned job; first
-    # planned time; whether to plan again; a queue whose jobs are known to have a place, or NONE; and the steps around
-    # the gap that was found last (D,).
+    # For each domain (D,): the position of its running jobs in `ends`, the GPUs of its available nodes, the position of
+    # its steps, the number of steps that reserve more GPUs than are free, the position of its plan, the rank of the
+    # last planned job, the first planned time, whether to plan again, a queue whose jobs are known to have a place (or
+    # NONE), and the steps around the gap that was found last.
     cdef public Strip[::1] strips
-    # Expected ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts.
+    # Expected ends of running jobs, ascending. `free`: GPUs that are free from then on if nothing else starts.
     cdef public End[::1] ends
     # Expected end of each running job [ms] (n,).
     cdef public int64_t[::1] end
     # HEAP of running jobs that will run past their expected end, by expected end.
     cdef public Entry[::1] late
-    # Position of each job in `late`, NONE if it is not there (n,).
+    # Position of each job in `late`, or NONE if it is not there (n,).
     cdef public int32_t[::1] late_at
-    # Times at which reservations begin or end, the GPUs reserved from then on, and the GPUs free then. `edge`: the GPUs
-    # free just before, if only the running jobs' expected ends count.
+    # Times at which reservations begin or end, the GPUs reserved from then on, and the GPUs that are free then. `edge`:
+    # the GPUs that are free just before, if only the running jobs' expected ends count.
     cdef public Step[::1] steps
     # Planned waiting jobs of each domain, in order: when their reservations begin (NONE for never), for how long and
     # how many GPUs, and their places in the waitlist.
     cdef public Reservation[::1] plan
     # Jobs started in this pass.
     cdef public int64_t[::1] started
-    # For each queue: place and rank of its first waiting job that is not planned (NONE and ANY if there is none); the
-    # end of its places; the GPUs that its jobs request; the last time at which one of these jobs was among the first
-    # whose reservations begin; a place before which none of them may start in this pass; and the place of the first
-    # waiting job, planned or not (`high` if there is none) (Q,).
+    # For each queue (Q,): the place and rank of its first waiting job that is not planned (NONE and ANY if there is
+    # none), the end of its places, the GPUs that its jobs request, the last time at which one of these jobs was among
+    # the first whose reservations begin, a place before which none of them may start in this pass, and the place of the
+    # first waiting job, planned or not (`high` if there is none).
     cdef public Line[::1] lines
     # Sizes and settings (1,).
     cdef public ReservationFacts[::1] facts
@@ -88,12 +88,12 @@ cdef class Forecast(Arrays):
     cdef public Aspect[::1] aspects
     # Expected end of each running job [ms] (n,).
     cdef public int64_t[::1] end
-    # HEAPs of each domain: jobs that end by `until`, by -end, starting at `low`; the others, by end, starting at
-    # `high`.
+    # Two HEAPs of each domain: jobs that end by `until`, sorted by -end, from `low` on, and the others, sorted by end,
+    # from `high` on.
     cdef public Entry[::1] heaps
     # Position of each job in its heap (n,).
     cdef public int32_t[::1] at
-    # Position of each job in the heap of jobs that run past their expected end, NONE if it is not there (n,).
+    # Position of each job in the heap of jobs that run past their expected end, or NONE if it is not there (n,).
     cdef public int32_t[::1] late_at
     # Start and size of that heap in `heaps`, and whether the estimates are exact (1,).
     cdef public ForecastFacts[::1] facts

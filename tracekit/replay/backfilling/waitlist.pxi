@@ -3,7 +3,7 @@
 # A limit above the estimate of every waiting job.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; its jobs have a place, but none may
+# State of a queue in a pass (its `blocked`): unknown, its jobs have no place now, or they have a place but may not
 # start.
 cpdef enum:
     OPEN = 0
@@ -27,7 +27,7 @@ cdef inline int put(Waitlist w, int64_t place, int64_t value) except -1:
         if value >= w.least[above]:
             if before > w.least[above]:
                 break
-            # It was the smallest of its 16, or equal to the smallest.
+            # The old value was the smallest of its 16, or equal to the smallest.
             low = w.level[k - 1] + (place << 4)
             value = w.least[low]
             for i in range(low + 1, low + 16):

@@ -1,14 +1,14 @@
-# Virtual clusters with private cells: their jobs are placed in their own cells; other jobs run on idle GPUs.
+# Virtual clusters with private cells. Their jobs are placed in their own cells, and other jobs run on idle GPUs.
 #
 # A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is
 # still unbound is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the last job
 # of a cell has ended, the cell is unbound.
 #
-# Jobs without cells are placed in buddy blocks of unused GPUs: outside bound cells if such a block exists, else also
-# inside.
+# Jobs without cells are placed in buddy blocks of unused GPUs, outside bound cells if such a block exists and otherwise
+# also inside.
 #
-# While nodes are missing, there may be no block for a cell; its job then waits. A cell bound to a node that left
-# takes no new job until the node returns or the idle cell is bound elsewhere.
+# While nodes are missing, there may be no block for a cell, so its job waits. A cell bound to a node that left takes no
+# new job until the node returns or the idle cell is bound elsewhere.
 
 
 cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
@@ -18,7 +18,7 @@ cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
 
 
 cdef inline int see_nodes(State s, State v, Hosts h) except -1:
-    """Process nodes that joined or left; afterwards every job may be tried again."""
+    """Process nodes that joined or left, after which every job may be tried again."""
     cdef int64_t node, index
     cdef bint here
     cdef CellBook* c = &h.c[0]
@@ -39,7 +39,7 @@ cdef inline int see_nodes(State s, State v, Hosts h) except -1:
 
 
 cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
-    """Record that a job without cells takes its GPUs (owner is the job) or releases them (NONE)."""
+    """Record that a job without cells takes its GPUs (`owner` is the job) or releases them (NONE)."""
     cdef Allocation* allocation
     cdef Host* host
     cdef int64_t at
@@ -93,7 +93,7 @@ cdef inline int book_ends(State s, State v, Hosts h) except -1:
 
 
 cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
-    """Stop a job without cells and requeue it; it may start elsewhere in the same pass."""
+    """Stop a job without cells and requeue it. It may start elsewhere in the same pass."""
     cdef Job* job = &s.jobs[j]
     own(s, h, j, NONE)
     release(s, job, s.job_classes[job.job_class].domain)
@@ -136,7 +136,7 @@ cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
 
 
 cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
-    """Place a job in the cells of its VC; return its number of nodes, or 0 if it cannot be placed."""
+    """Place a job in its VC's cells; return its number of nodes, or 0 if it cannot be placed."""
     cdef int64_t index
     cdef Job* job = &s.jobs[j]
     cdef JobClass* job_class = &v.job_classes[v.jobs[h.kind[j]].job_class]
@@ -240,7 +240,8 @@ cdef inline int cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d
 def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
     """Run at most `instants` instants; return False if no event is left.
 
-    `s` are the nodes, `v` the private cells, `o` the nodes without the GPUs of bound cells, `h` the links between them.
+    `s` contains the nodes, `v` the private cells, `o` the nodes without the GPUs of bound cells, and `h` the links
+    between them.
     """
     cdef int64_t _, i
     cdef Globals* g = &s.g[0]
@@ -258,9 +259,9 @@ def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
 
 # Bind private cells to blocks of real nodes.
 #
-# A block is free if no private cell is bound to it; the jobs on it do not matter. We take the smallest free block that
-# is large enough. Among equal blocks we take the block with the fewest GPUs used by jobs that would have to make way. A
-# larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule a cell always finds its
+# A block is free if no private cell is bound to it, even if jobs run on it. We take the smallest free block that is
+# large enough. Among equal blocks, we take the block with the fewest GPUs used by jobs that would have to make way. A
+# larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule, a cell always finds its
 # block, regardless of the order in which cells come and go.
 #
 # For each block size and number of such GPUs, a chain keeps one bit per node. Nodes that changed are entered again only
@@ -293,7 +294,7 @@ cdef inline int64_t used(uint64_t soft, int64_t gpu, int64_t level):
 
 
 cdef inline int64_t best(uint64_t starts, uint64_t soft, int64_t level):
-    """Return 64 * used GPUs + first GPU of the block with the fewest such GPUs; ties go to the lowest block."""
+    """Return 64 * used GPUs + first GPU, for the block with the fewest used GPUs. Ties go to the lowest block."""
     cdef int64_t gpu
     cdef int64_t best = <int64_t>(1 << 20)
     while starts != 0:
@@ -304,7 +305,7 @@ cdef inline int64_t best(uint64_t starts, uint64_t soft, int64_t level):
 
 
 cdef inline int changed(Hosts h, int64_t node) except -1:
-    """Note that the blocks of a node or their use changed."""
+    """Note that a node's blocks or their use changed."""
     if h.hosts[node].changed == 0:
         h.hosts[node].changed = 1
         h.changed[h.c[0].changed] = node
@@ -370,10 +371,10 @@ cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
 
 
 cdef inline bint bind(Hosts h, int64_t index):
-    """Bind a private cell to a free block; return False if none is free, because nodes are missing.
+    """Bind a private cell to a free block; return False if no block is free because nodes are missing.
 
-    The rows of all nodes must be current before the call (see `cells_refresh`); the rows of this chain are current
-    after it.
+    The rows of all nodes must be up to date before the call (see `cells_refresh`). Afterwards, the rows of this chain
+    are up to date.
     """
     cdef int64_t level, other
     cdef Cell* cell = &h.cells[index]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cells:
-    """Virtual clusters (VCs) with private cells, placed in buddy blocks; other jobs use idle GPUs and make way."""
+    """Virtual clusters (VCs) with private cells in buddy blocks. Other jobs use idle GPUs and make way."""
 
     order: Ordered
     """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on values that change
@@ -35,12 +35,12 @@ class Cells:
     cells: PrivateCells
     """The cells of each VC."""
     tenant: NDArray[np.int32]
-    """Domain of `cells.cluster` for each job that is placed there or rejected; the number of domains for other jobs
+    """Domain of `cells.cluster` for each job that is placed there or rejected, or the number of domains for other jobs
     (n,)."""
 
     @property
     def guaranteed(self) -> NDArray[np.bool_]:
-        """Jobs that are placed in cells of their VC (n,)."""
+        """Mask of the jobs that are placed in cells of their VC (n,)."""
         found: NDArray[np.bool_] = self.tenant < len(self.cells.cluster.domains)
         return found
 
@@ -55,7 +55,7 @@ class Cells:
         return Run(state, step, self._with_column)
 
     def _with_column(self, outcome: Outcome) -> Outcome:
-        """Add the column `guaranteed`: 1 if a job ran in cells of its VC."""
+        """Add the `guaranteed` column, which is 1 if a job ran in cells of its VC."""
         return replace(outcome, columns={"guaranteed": self.guaranteed.astype(np.int64)})
 
 
@@ -101,8 +101,8 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
     for number, row in enumerate(chains):
         low, high = np.searchsorted(chain[members], [number, number + 1])
         own = members[low:high]
-        # The largest block of a node: the node itself, the next smaller 2^k, or the next larger if cells are whole
-        # nodes.
+        # The largest block of a node is the node itself, the next smaller 2^k, or the next larger 2^k if cells are
+        # whole nodes.
         size = int(cluster.gpus[own].max(initial=1))
         level = (size - 1 if mechanism.cells.whole[number] else size >> 1).bit_length()
         row["low"], row["high"], row["words"] = low, high, (high - low + 63) // 64
@@ -118,7 +118,7 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
     cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
     c = np.zeros(1, struct_dtype("CellBook"))
     c["changed"] = cluster.nodes
-    # Queues are sorted by domain, then tenant; all queues of a VC are in one domain.
+    # Queues are sorted by domain, then tenant. All queues of a VC are in one domain.
     tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)
     tried = np.zeros((vcs, 2), np.int32)
     for vc in range(vcs):
@@ -145,5 +145,5 @@ def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray
 
 
 def _rows_of(level: int) -> int:
-    """Return the number of rows for the blocks below a level: one for each number of GPUs from 0 to the whole block."""
+    """Return the number of rows for the blocks below a level: one per number of GPUs from 0 to the whole block."""
     return (1 << level) - 1 + level

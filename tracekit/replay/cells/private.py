@@ -2,8 +2,8 @@
 
 A chain is the set of nodes with the same domain, GPU model and size. A virtual cluster (VC) owns a part of each chain
 in proportion to its quota: as many whole nodes as fit into its part, and blocks of 2^k GPUs for the rest. If the node
-size is not a power of two, nodes divide into unequal blocks, which cannot be guaranteed in addition to whole nodes.
-In this case some nodes are set aside for whole cells, and the others form a chain of blocks.
+size is not a power of two, nodes divide into unequal blocks, which cannot be guaranteed in addition to whole nodes. In
+this case, some nodes are set aside for cells that are whole nodes, and the others form a chain of blocks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class PrivateCells:
     """The cells of the VCs of one cluster."""
 
     cluster: Cluster
-    """The private clusters: one domain per VC, one node per largest cell; the rack is the chain."""
+    """The private clusters, with one domain per VC and one node per largest cell. The rack is the chain."""
     chain: NDArray[np.int32]
     """Chain of each node of the whole cluster (N,)."""
     whole: NDArray[np.bool_]
-    """Chains whose cells are whole nodes of a size that is not a power of two (C,)."""
+    """Mask of the chains whose cells are whole nodes of a size that is not a power of two (C,)."""
 
 
 def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64]) -> PrivateCells:
@@ -41,16 +41,17 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
     Parameters
     ----------
     cluster : Cluster
-        Nodes that join later count too. A named domain belongs entirely to its VC; its quota is ignored.
+        Nodes that join later also count. A named domain belongs entirely to its VC, whose quota is ignored.
     names : sequence of str
         The VCs.
     quota : array (T,)
-        GPUs of each VC. If the sum exceeds the cluster, quotas are scaled down; GPUs left over belong to no VC.
+        GPUs of each VC. If their sum exceeds the cluster, quotas are scaled down. GPUs that are left over belong to no
+        VC.
 
     Raises
     ------
     UsageError
-        A node has more GPUs than blocks can divide.
+        A node has more GPUs than blocks can cover.
     """
     if cluster.gpus.max(initial=0) > compiled.MOST_GPUS:
         node = int(np.argmax(cluster.gpus))
@@ -84,7 +85,7 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
 
 
 def _cells(parts: NDArray[np.int64], size: int, nodes: int) -> tuple[list[int], list[tuple[int, int]], int]:
-    """Return the whole nodes of each VC, smaller cells (VC, GPUs), and the number of nodes for smaller cells."""
+    """Return the number of whole nodes of each VC, the smaller cells (VC, GPUs), and the number of nodes for them."""
     full = [int(part) // size for part in parts]
     rest = [(vc, int(part) % size) for vc, part in enumerate(parts)]
     pending = [(vc, 1 << k) for k in range(6, -1, -1) for vc, gpus in rest if gpus >> k & 1]

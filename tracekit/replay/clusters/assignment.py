@@ -1,7 +1,7 @@
 """The nodes that each job may use: its domain, and the groups of the domain with the GPU model that it requests.
 
-A group is the set of nodes with the same domain, GPU model and rack; they are adjacent in the cluster's order. The
-groups that a job accepts are the bits of one 64-bit number; bit 0 is the first group of its domain.
+A group is the set of nodes with the same domain, GPU model and rack. These nodes are adjacent in the cluster's order.
+The groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of its domain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_GROUPS = 64
-"""Largest number of groups in a domain: the bits of a mask."""
+"""Largest number of groups in a domain, which is the number of bits in a mask."""
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,25 @@ class Assignment:
     domains: int
     """Number of domains in the cluster (D)."""
     domain: Ints
-    """Domain of each job; -1 if none (n,)."""
+    """Domain of each job, or -1 if none (n,)."""
     kind: Ints
     """Kind of demand of each job: jobs of one kind have the same domain, requested model and number of GPUs (n,)."""
     kind_domain: Ints
-    """Domain of each kind; -1 if none (K,)."""
+    """Domain of each kind, or -1 if none (K,)."""
     kind_model: Ints
-    """Requested model of each kind, index into `Jobs.models`; -1 accepts any (K,)."""
+    """Requested model of each kind, index into `Jobs.models`, or -1 to accept any (K,)."""
     kind_devices: Ints
     """Number of GPUs per job of each kind (K,)."""
     kind_accept: NDArray[np.uint64]
-    """Groups that each kind accepts; bit 0 is the first group of its domain (K,)."""
+    """Groups that each kind accepts, as bits. Bit 0 is the first group of its domain (K,)."""
     accept: NDArray[np.uint64]
-    """Accepted groups by domain and by requested model plus 1; column 0 accepts any model (D, models + 1)."""
+    """Accepted groups by domain and by requested model plus 1. Column 0 accepts any model (D, models + 1)."""
     group_domain: Ints
     """Domain of each group, ascending (G,)."""
     group_model: Ints
     """Model of each group, index into `Cluster.models` (G,)."""
     group_rack: Ints
-    """Rack of each group, index into `Cluster.racks`; -1 if it spans several racks (G,)."""
+    """Rack of each group, index into `Cluster.racks`, or -1 if it spans several racks (G,)."""
     group_low: Ints
     """First node of each group (G,)."""
     group_high: Ints
@@ -66,7 +66,7 @@ class Assignment:
     group_largest_nodes: Longs
     """Number of nodes of that size in each group (G,)."""
     group_second: Ints
-    """GPUs of the next smaller node size in each group; 0 if none (G,)."""
+    """GPUs of the next smaller node size in each group, or 0 if none (G,)."""
     group_gpus: Longs
     """Total GPUs of each group (G,)."""
     notes: tuple[str, ...]
@@ -78,7 +78,7 @@ class Assignment:
         return int(low), int(high)
 
     def accept_of(self, job: int) -> np.uint64:
-        """Return the groups that a job accepts, as bits; 0 if it accepts none."""
+        """Return the groups that a job accepts, as bits, or 0 if it accepts none."""
         return np.uint64(self.kind_accept[self.kind[job]])
 
     def can_ever_fit(
@@ -89,13 +89,13 @@ class Assignment:
         Parameters
         ----------
         fit : str
-            'count': the domain has enough GPUs, of any model. 'place': the job fits on nodes of an accepted group; a
-            job larger than the largest node takes whole nodes of that size, and one more node for the remainder.
-            'blocks': the job fits into one block of 2^k GPUs, rounded up, or on whole nodes of the largest size.
+            'count': the domain has enough GPUs of any model. 'place': the job fits on nodes of an accepted group. A job
+            larger than the largest node takes whole nodes of that size and one more node for the remainder. 'blocks':
+            the job fits into one block of 2^k GPUs, rounded up, or on whole nodes of the largest size.
         relaxed : bool
             A job may also take any free GPUs, on any number of nodes.
         scope : int
-            How far such a job may spread: 1 within one group, 2 across all nodes of one GPU model.
+            How far a relaxed job may spread: within one group (1) or across all nodes of one GPU model (2).
         """
         found: NDArray[np.bool_] = self.kinds_that_fit(fit, relaxed=relaxed, scope=scope)[self.kind]
         return found
@@ -149,7 +149,7 @@ class Assignment:
         return found
 
     def fits_group(self, group: int, devices: Ints) -> NDArray[np.bool_]:
-        """Return a mask of the jobs with `devices` GPUs that fit on the fewest nodes of an empty group (k,)."""
+        """Return a mask of the jobs with `devices` GPUs that fit on as few nodes as possible in an empty group (k,)."""
         largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
         whole, rest = devices // largest, devices % largest
         other = (count > whole) | (rest <= int(self.group_second[group]))
@@ -160,10 +160,10 @@ class Assignment:
 def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     """Return the nodes that each job may use.
 
-    A job belongs to the domain named after its VC, else to the domain '' if it exists, else to no domain. It accepts
-    the groups of its domain with the model that it requests, ignoring case ('A|B' requests either); without a requested
-    model it accepts every group. If the cluster lists no models at all, models do not matter. Groups of lent spares
-    accept only preemptible jobs.
+    A job belongs to the domain named after its VC, or else to the domain '' if it exists, or else to no domain. It
+    accepts the groups of its domain with the model that it requests, ignoring case ('A|B' requests either). If it
+    requests no model, it accepts every group. If the cluster lists no models at all, models do not matter. Groups of
+    lent spares accept only preemptible jobs.
 
     Raises
     ------
@@ -209,13 +209,13 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
 def _domains_of_jobs(jobs: Jobs, cluster: Cluster) -> Ints:
     index = {name: code for code, name in enumerate(cluster.domains)}
     other = index.get("", -1)
-    # The last entry is for jobs without a VC; their code -1 indexes it.
+    # The last entry is for jobs without a VC, because their code -1 indexes it.
     by_tenant = np.array([index.get(name, other) for name in jobs.tenants] + [other], dtype=np.int32)
     return by_tenant[jobs.tenant]
 
 
 def _groups(cluster: Cluster, notes: list[str]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return domain, model, rack, first node and the node after the last of each group."""
+    """Return the domain, model, rack, first node, and the node after the last node of each group."""
     order = np.lexsort((cluster.rack, cluster.model, cluster.domain))
     if not np.array_equal(order, np.arange(cluster.nodes)):
         msg = "the nodes of a cluster must be sorted by domain, model and rack"
@@ -263,7 +263,7 @@ def _named(cluster: Cluster, domain: int) -> str:
 def _accept(
     jobs: Jobs, cluster: Cluster, groups: tuple[Ints, Ints, Ints, Ints, Ints], notes: list[str]
 ) -> NDArray[np.uint64]:
-    """Return the mask of each domain and requested model; column 0 is for jobs that request no model."""
+    """Return the mask of each domain and requested model. Column 0 is for jobs that request no model."""
     unknown = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
@@ -291,7 +291,7 @@ def _accept(
 def _groups_in(
     groups: tuple[Ints, Ints, Ints, Ints, Ints], nodes: NDArray[np.bool_], domains: int
 ) -> NDArray[np.uint64]:
-    """Return the groups of the selected nodes as bits by domain (D,); `nodes` covers whole groups only (N,)."""
+    """Return the groups of the selected nodes as bits by domain (D,). `nodes` selects whole groups only (N,)."""
     found = np.zeros(domains, np.uint64)
     low = np.searchsorted(groups[0], groups[0])
     for group in np.flatnonzero(nodes[groups[3]]).tolist():
@@ -300,7 +300,7 @@ def _groups_in(
 
 
 def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tuple[Ints, Longs]:
-    """Return the kind of each job and one job of each kind; kinds are sorted by domain, model and GPUs.
+    """Return the kind of each job and one job of each kind, with kinds sorted by domain, model and GPUs.
 
     If spares are lent, preemptible jobs form kinds of their own.
     """
@@ -322,6 +322,6 @@ def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tup
 
 
 def _sizes(gpus: Ints) -> tuple[int, int, int, int]:
-    """Return the largest node size, the number of such nodes, the next smaller size (0 if none), and the total."""
+    """Return the largest node size, the number of nodes of that size, the next smaller size or 0, and the total."""
     largest = int(gpus.max())
     return largest, int((gpus == largest).sum()), int(gpus[gpus < largest].max(initial=0)), int(gpus.sum())

@@ -32,15 +32,15 @@ class Cluster:
     model: NDArray[np.int32]
     """Index into `models` (N,)."""
     rack: NDArray[np.int32]
-    """Index into `racks` (N,); 0 everywhere if racks are unknown."""
+    """Index into `racks` (N,), which is 0 everywhere if racks are unknown."""
     domain: NDArray[np.int32]
     """Index into `domains` (N,)."""
     cpu_milli: NDArray[np.int64]
-    """CPUs of each node [milli-cores] (N,); -1 if unknown."""
+    """CPUs of each node [milli-cores], or -1 if unknown (N,)."""
     memory_mib: NDArray[np.int64]
-    """Host memory of each node [MiB] (N,); -1 if unknown."""
+    """Host memory of each node [MiB], or -1 if unknown (N,)."""
     models: list[str]
-    """GPU models; '' means unknown."""
+    """GPU models, in which '' means unknown."""
     racks: list[str]
     """Racks, or a single ''."""
     domains: list[str]
@@ -48,7 +48,7 @@ class Cluster:
     tenants: list[str]
     """Virtual clusters with a quota."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` apply [ms after the origin] (Q,), ascending; earlier, the first applies."""
+    """Times from which the rows of `quota` apply [ms after origin], ascending. The first also applies before (Q,)."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, tenants)."""
     change_ms: NDArray[np.int64]
@@ -56,25 +56,25 @@ class Cluster:
     change_node: NDArray[np.int32]
     """The node that joins or leaves (E,)."""
     change_up: NDArray[np.int8]
-    """1 joins, 0 leaves: no new job starts on the node, and running jobs finish unless the node fails (E,)."""
+    """1 if the node joins, or 0 if it leaves and takes no new jobs. Running jobs finish unless the node fails (E,)."""
     absent: NDArray[np.int8]
     """1 if the node is away before its first change (N,)."""
     origin: str
     """The source of the cluster, as results report it, such as 'nodes of the Trace'."""
     change_kills: NDArray[np.int8] | None = None
-    """1 if the change stops the jobs on the node, because the node fails (E,); None if no change stops jobs."""
+    """1 if the change stops the jobs on the node because the node fails (E,). None if no change stops jobs."""
     lent: NDArray[np.bool_] | None = None
     """Extra rows for spares, which are present while preemptible jobs use the spare (N,). The same node has another row
-    for regular work, and the two are never present at the same time. None if no spare is lent."""
+    for regular work, and the two rows are never present at the same time. None if no spare is lent."""
     lendable: bool = False
-    """Whether a policy that lends quotas may use the nodes of all domains as one: True if the domains come from the
-    source and not from the user."""
+    """Whether a policy that lends quotas may use the nodes of all domains as one domain. This is True if the domains
+    come from the source rather than from the user."""
     without_gpus: int = 0
-    """Nodes of the Trace that are excluded because they have no GPUs."""
+    """Number of nodes in the Trace that are excluded because they have no GPUs."""
 
     @property
     def nodes(self) -> int:
-        """Number of nodes; a node lent as a spare counts twice (see `lent`)."""
+        """Number of nodes. A node lent as a spare counts twice (see `lent`)."""
         return len(self.gpus)
 
     @property
@@ -97,7 +97,7 @@ class Cluster:
         return int(self.gpus.sum() if self.lent is None else self.gpus[~self.lent].sum())
 
 
-# Sort nodes and build a `Cluster` from them; scale the number of nodes of each kind.
+# Sort nodes, build a `Cluster` from them, and scale the number of nodes of each kind.
 
 NO_TIMES = np.empty(0, dtype=np.int64)
 
@@ -106,7 +106,8 @@ NO_TIMES = np.empty(0, dtype=np.int64)
 class Node:
     """A node before it gets its position in the cluster.
 
-    `changes` are the times at which it joins (True) and leaves [ms]; an `absent` node is away before the first change.
+    `changes` are the times at which it joins (True) or leaves (False) [ms]. An `absent` node is away before its first
+    change.
     """
 
     name: str
@@ -134,13 +135,13 @@ class QuotaTable:
         return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
 
     def scaled(self, factor: float) -> QuotaTable:
-        """Return the quotas times a factor; at each time the rounded total is divided into whole GPUs."""
+        """Return the quotas times a factor. At each time, the rounded total is divided into whole GPUs."""
         rows = [shares_of(row, scaled_number(int(row.sum()), factor)) for row in self.gpus]
         return replace(self, gpus=np.array(rows, dtype=np.int64).reshape(self.gpus.shape))
 
 
 def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
-    """Return the cluster of the nodes, sorted by domain, model and rack; ties keep the given order."""
+    """Build a cluster of the nodes, sorted by domain, model and rack. Ties keep the given order."""
     ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
     models = sorted({node.model for node in nodes})
     racks = sorted({node.rack for node in nodes})
@@ -170,7 +171,7 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
 
 
 def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
-    """Return the cluster for a policy: all nodes form one domain if the policy `lends` quotas and may do so."""
+    """Return the cluster for a policy. All nodes form one domain if the policy `lends` quotas and may do so."""
     if not (lends and cluster.lendable and len(cluster.domains) > 1):
         return cluster
     order = np.lexsort((cluster.rack, cluster.model))  # stable: equal nodes keep their order
@@ -191,7 +192,7 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
 
 
 def check_factor(gpus: float | None) -> float:
-    """Return the factor by which the nodes are multiplied; 1 by default.
+    """Return the factor by which the number of nodes is multiplied, by default 1.
 
     Raises
     ------
@@ -207,12 +208,12 @@ def check_factor(gpus: float | None) -> float:
 
 
 def scaled_number(number: int, factor: float) -> int:
-    """Return a count times a factor, with halves rounded up; at least 1 if the count is not 0."""
+    """Return a count times a factor, with halves rounded up, and at least 1 if the count is not 0."""
     return max(1, math.floor(number * factor + 0.5)) if number > 0 else 0
 
 
 def repeated(nodes: Sequence[Node], factor: float) -> list[Node]:
-    """Return `factor` times as many nodes per group: drop the last ones, or repeat all of them in order."""
+    """Return `factor` times as many nodes per group: the last ones are dropped, or all are repeated in order."""
     groups: dict[tuple[str, str, str], list[Node]] = {}
     for node in nodes:
         groups.setdefault((node.domain, node.model, node.rack), []).append(node)

@@ -1,6 +1,6 @@
 """Check whether a cluster can run the jobs at all: offered load over time, and jobs that can never be placed.
 
-Offered load is the GPU time that submitted jobs request divided by the available GPU time. Jobs that can never be
+Offered load is the GPU time that submitted jobs request, divided by the available GPU time. Jobs that can never be
 placed are excluded, because the replay rejects them.
 """
 
@@ -35,7 +35,7 @@ REFUSED_LOAD = 2.0
 """Offered load of the whole cluster above which a replay shows only a growing queue."""
 
 REFUSED_SHARE = 0.5
-"""Share of jobs, or of their GPU-hours, that can never be placed; above it a replay covers a different workload."""
+"""If a larger share of jobs, or of their GPU-hours, can never be placed, a replay covers a different workload."""
 
 _MOST_BINS = 4000
 _EXAMPLES = 3
@@ -57,9 +57,9 @@ class Feasibility:
     """The findings before a replay starts."""
 
     verdict: Literal["ok", "warning", "refuse"]
-    """'refuse': the replay would show nothing about this workload, so you need to force it."""
+    """'refuse' means that the replay would show nothing about this workload, so you need to force it."""
     sentences: tuple[str, ...]
-    """The problems, worst first; empty if there are none."""
+    """The problems, worst first. Empty if there are none."""
     overall: pl.DataFrame
     """Offered load of the whole window: scope ('cluster', 'pool', 'model', 'vc'), name, from_ms, to_ms,
     offered_gpu_hours, capacity_gpu_hours, load (NULL if there is no capacity)."""
@@ -71,7 +71,7 @@ class Feasibility:
     never_jobs: int
     """Number of jobs that can never be placed."""
     never_share: float
-    """Their share of the GPU-hours of all jobs; their share of the jobs if no GPU-hours are known."""
+    """The share of these jobs in the GPU-hours of all jobs, or in the number of jobs if no GPU-hours are known."""
 
 
 def check_feasibility(
@@ -86,14 +86,14 @@ def check_feasibility(
     """Check whether the cluster can run the jobs.
 
     The window runs from the first submission to the last and lasts at least a day. Load is compared with the capacity
-    over time: available nodes for the cluster, its pools (domains) and GPU models; quotas for VCs. A job that requests
-    no model does not count towards any model.
+    over time, which is the available nodes for the cluster, its pools (domains) and GPU models, and the quotas for VCs.
+    A job that requests no model does not count towards any model.
 
-    - 'refuse': more than half of the jobs, or of the GPU-hours, can never be placed; or the load of the whole cluster
+    - 'refuse': more than half of the jobs, or of the GPU-hours, can never be placed, or the load of the whole cluster
       is above 2.
     - 'warning': some job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
       window, so its queue grows as long as jobs arrive.
-    - 'ok': otherwise. A VC above its quota appears only in the tables, because a policy may lend quotas.
+    - 'ok': neither applies. A VC above its quota appears only in the tables, because a policy may lend quotas.
 
     Parameters
     ----------
@@ -125,19 +125,19 @@ def check_feasibility(
 
 
 def _edges(jobs: Jobs) -> Longs:
-    """Return the edges of the bins [ms]; the last bin ends with the window."""
+    """Return the edges of the bins [ms]. The last bin ends with the window."""
     last = int(jobs.submit_ms.max(initial=DAY_MS))
     step = DAY_MS * -(-last // (DAY_MS * _MOST_BINS))
     return np.append(np.arange(0, last, step, dtype=np.int64), last)
 
 
 def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats, edges: Longs) -> Iterator[Scope]:
-    """Yield kind, name, and offered and available GPU time [GPU*ms] by bin for each scope whose load is checked."""
+    """Yield the kind, name, and offered and available GPU time by bin [GPU*ms] of each scope whose load is checked."""
     bins = len(edges) - 1
     place = np.minimum(jobs.submit_ms // (edges[1] - edges[0]), bins - 1)
 
     def offered(codes: NDArray[np.int32], number: int) -> Floats:
-        """Return the requested GPU time by code and bin; codes below 0 are ignored."""
+        """Return the requested GPU time by code and bin. Codes below 0 are ignored."""
         where = np.where(codes >= 0, codes, number) * np.int64(bins) + place
         sums = np.bincount(where, gpu_ms, (number + 1) * bins).reshape(number + 1, bins)[:number]
         return sums.astype(np.float64)
@@ -177,7 +177,7 @@ def _there(cluster: Cluster, codes: NDArray[np.int32], code: int, edges: Longs) 
 
 
 def _integrals(times: Longs, values: Floats, edges: Longs) -> Floats:
-    """Return the integral over each bin of a step function: values[0] at first, values[i + 1] from times[i] on."""
+    """Integrate a step function over each bin. Its value is values[0] at first, and values[i + 1] from times[i] on."""
     if not len(values):
         return np.zeros(len(edges) - 1)
     begin = np.concatenate([edges[:1], np.clip(times, edges[0], edges[-1])])
@@ -242,7 +242,7 @@ def _never(
 def _judged(
     overall: pl.DataFrame, never: pl.DataFrame, never_jobs: int, worst_share: float, share: float, jobs: int
 ) -> tuple[list[str], list[str]]:
-    """Return the sentences that refuse the replay, and the sentences that warn."""
+    """Return the reasons to refuse the replay, and the warnings, as sentences."""
     refused: list[str] = []
     warned: list[str] = []
     if never_jobs:
@@ -259,7 +259,7 @@ def _judged(
             continue  # same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
         demand = (
-            f"jobs request GPU time of {_scope(row)}, which has no GPU"
+            f"jobs request GPU time on {_scope(row)}, which has no GPUs"
             if row["load"] is None
             else f"jobs request {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )

@@ -15,8 +15,8 @@
     [vc.research]
     quota = [{from = 2020-04-01, quota = 64}, {from = 2020-05-01, quota = 96}]   # or quota = 64
 
-Times are dates, or seconds after the first submission. A file may also have `node_ids` and `absent` (away at first)
-in a pool, `[[change]]` with `at`, `nodes` and `up` (nodes that join or leave), and `origin`.
+Times are dates, or seconds after the first submission. A pool may also have `node_ids` and `absent` (away at first). A
+file may also have `[[change]]` with `at`, `nodes` and `up` (nodes that join or leave), and `origin`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 1_000_000
-"""Upper limit for nodes, GPUs per node and similar numbers; a larger value is a typing error."""
+"""Upper limit for nodes, GPUs per node and similar numbers. A larger value is treated as a typing error."""
 
 _Number = Annotated[int, Range(1, _MOST)]
 _Amount = Annotated[float, Range(0, 1e9)]
@@ -95,21 +95,21 @@ class _ClusterFile:
 
 
 def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> Cluster:
-    """Return the cluster that a TOML file describes (see the module for the keys).
+    """Read the cluster that a TOML file describes (see the module for the keys).
 
     Parameters
     ----------
     path : Path
         The cluster file.
     jobs : Jobs
-        The jobs; their first submission is time 0.
+        The jobs, whose first submission is time 0.
     partitioned : bool, optional
-        Whether each VC is an isolated domain; overrides the file.
+        Whether each VC is an isolated domain. This overrides the file.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has an invalid key or value; the error names the line.
+        The file cannot be read, is not TOML, or has an invalid key or value. The error names the line.
     """
     text = TomlText(path, "cluster")
     file = text.decode(_ClusterFile)
@@ -185,7 +185,7 @@ def _quotas(text: TomlText, file: _ClusterFile, jobs: Jobs) -> QuotaTable:
 
 
 def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs) -> list[tuple[int | None, int]]:
-    """Return (time, quota) rows, ascending; a row with time None always applies."""
+    """Return (time, quota) rows in ascending order. A row with time None always applies."""
     if isinstance(quota, int):
         return [(None, quota)]
     rows = [(_time(step.from_, jobs), step.quota) for step in quota]
@@ -197,7 +197,7 @@ def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs
 
 
 def _time(value: dt.date | float, jobs: Jobs) -> int:
-    """Return a time as milliseconds after the first submission."""
+    """Convert a time to milliseconds after the first submission."""
     if not isinstance(value, dt.date):
         return round(value * 1000)
     moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())

@@ -1,4 +1,4 @@
-"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from the GPUs that its log shows in use."""
+"""The cluster of a Trace, based on its nodes, on its VCs' quotas, or on the GPUs that its log shows in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 
-# The cluster behind a log without a node list: GPUs allocated at one time, and GPUs per node.
+# The cluster behind a log without a node list: GPUs allocated at the same time, and GPUs per node.
 
 
 class HeldGpus:
@@ -45,7 +45,7 @@ class HeldGpus:
     Parameters
     ----------
     intervals : polars.DataFrame
-        vc, since, until [us], milli [milli-GPU]; one row per attempt with GPUs.
+        One row per attempt with GPUs: vc, since, until [us], milli [milli-GPU].
     """
 
     def __init__(self, intervals: pl.DataFrame) -> None:
@@ -54,12 +54,12 @@ class HeldGpus:
         """VCs with GPUs."""
 
     def peak(self, vc: str | None = None) -> int:
-        """Return the largest number of GPUs allocated at one time, rounded up, for one VC or for all."""
+        """Return the largest number of GPUs allocated at the same time, rounded up, for one VC or for all VCs."""
         _, held = self._steps(vc)
         return int(-(-held.max(initial=0) // 1000))
 
     def p95(self, vc: str) -> int:
-        """Return the 95th percentile over time of a VC's allocated GPUs, over the whole log [milli-GPU]."""
+        """Return the 95th percentile of a VC's allocated GPUs over the time of the whole log [milli-GPU]."""
         times, held = self._steps(vc)
         if not len(times):
             return 0
@@ -71,7 +71,7 @@ class HeldGpus:
         return int(values[order][min(int(reached), len(values) - 1)])
 
     def _steps(self, vc: str | None) -> tuple[Longs, Longs]:
-        """Return the times at which the number of allocated GPUs changes [us], and the new numbers [milli-GPU]."""
+        """Return the times at which the number of allocated GPUs changes [us], with the new numbers [milli-GPU]."""
         own = self._all if vc is None else self._all.filter(pl.col("vc") == vc)
         milli = own["milli"].to_numpy()
         times = np.concatenate([own["since"].to_numpy(), own["until"].to_numpy()])
@@ -82,7 +82,7 @@ class HeldGpus:
 
 
 def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
-    """Return the GPUs allocated to a cluster's attempts; attempts without a start or a later end are excluded."""
+    """Return the GPUs allocated to a cluster's attempts, excluding attempts without a start or a later end."""
     table = "attempts" if _has_attempts(trace) else "jobs"
     rows = trace.scan(table)
     jobs = trace.scan("jobs")
@@ -102,7 +102,7 @@ def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
 
 
 def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
-    """Return the most GPUs per node that a job had, computed from its node count; None if unknown."""
+    """Return the most GPUs per node that a job had, computed from its node count, or None if unknown."""
     rows = trace.scan("jobs").filter(pl.col("node_count") >= 1, pl.col("gpu_count") >= 1)
     if cluster is not None:
         rows = rows.filter(pl.col("cluster") == cluster)
@@ -111,7 +111,7 @@ def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
 
 
 def _has_attempts(trace: Trace) -> bool:
-    # Attempts derived from their jobs add nothing to the jobs.
+    # Attempts that were derived from jobs add nothing to the jobs.
     retries = trace.capabilities.get("retries")
     return trace.has("attempts") and retries is not None and retries.available
 
@@ -120,10 +120,10 @@ def _has_attempts(trace: Trace) -> bool:
 
 
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
-    """Return the nodes, and the number of nodes with an inferred model because the source lists none.
+    """Fill in the missing models of nodes; return the nodes and the number of inferred models.
 
-    Jobs that request no model or one of several models are ignored. If two models have equally many GPU-hours, the
-    first by name wins.
+    Jobs that request no model, or one of several models, are ignored. If two models have the same GPU-hours, the one
+    whose name sorts first wins.
     """
     unknown = [node.name for node in nodes if not node.model]
     if not unknown or not all(trace.has(table) for table in ("placements", "jobs", "attempts")):
@@ -152,9 +152,9 @@ NODE_GPUS = 8
 """GPUs per node if the trace does not list them."""
 
 PARTITIONED = frozenset({"helios"})
-"""Formats whose quotas are partitions: the VC owns these nodes, and jobs of other VCs never run on them. Helios lists
-whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a separate cluster
-(SC'21)."""
+"""Formats whose quotas are partitions: a VC owns the nodes of its quota, and jobs of other VCs never run on them.
+Helios lists the whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a separate
+cluster (SC'21)."""
 
 
 def cluster_of_trace(
@@ -171,44 +171,44 @@ def cluster_of_trace(
 
     Its nodes come from the first of these sources that the Trace has:
 
-    - the table nodes, without machines that have no GPUs;
-    - the table capacity: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
+    - the nodes table, without machines that have no GPUs;
+    - the capacity table: 8-GPU nodes for the cluster's total, or for the sum of all quotas if no total is given, and
       one smaller node for the remainder. If the number changes, the last nodes leave and join. All VCs share the nodes.
       If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
     - the GPUs that the log shows in use (see `observed_cluster`).
 
-    Nodes of the table nodes are away while an event in node_events marks them as down, drained or in maintenance: no
-    job starts there, and running jobs run to their end.
+    Nodes in the nodes table are away while an event in node_events marks them as down, drained or in maintenance.
+    During that time, no job starts there, and running jobs run to their end.
 
-    Quotas come from the table capacity. Without it they are estimated (D9): the 95th percentile over time of each VC's
-    allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
+    Quotas come from the capacity table. If there is none, they are estimated (D9) as the 95th percentile over time of
+    each VC's allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
 
     Parameters
     ----------
     trace : Trace
         The Trace that the cluster comes from.
     jobs : Jobs
-        Jobs of the Trace; times of the cluster count from their origin.
+        Jobs of the Trace. The cluster's times count from the origin of these jobs.
     partitioned : bool, optional
-        Whether each VC is an isolated domain. True by default if the nodes come from quotas that the source calls
-        partitions (`PARTITIONED`); only then may a policy that lends quotas use the nodes of other VCs
+        Whether each VC is an isolated domain. By default, this is true if the nodes come from quotas that the source
+        calls partitions (`PARTITIONED`). Only in that case may a policy that lends quotas use the nodes of other VCs
         (`Cluster.lendable`).
     gpus : float, optional
-        Multiplies the number of nodes of each group (halves round up, at least one): the last nodes are dropped, or all
-        are repeated in order. Quotas are multiplied too.
+        Factor for the number of nodes in each group. Halves are rounded up, and each group keeps at least one node. The
+        last nodes are dropped, or all are repeated in order. Quotas are also multiplied.
     cluster : str, optional
-        The cluster to use; required if the Trace has several.
+        The cluster to use, which is required if the Trace has several.
     load : float
-        Factor by which the jobs' submissions are compressed in time; quota changes and node changes are compressed by
+        Factor by which the jobs' submissions are compressed in time. Quota changes and node changes are compressed by
         the same factor.
     events : bool
-        Whether nodes are away during their events; if not, they are always available.
+        Whether nodes are away during their events. If not, they are always available.
 
     Raises
     ------
     UsageError
-        The Trace has several clusters and none is named; it should be partitioned, but its nodes have no VC; no GPU is
-        known; or the factor is invalid.
+        The Trace has several clusters and none is named, it should be partitioned but its nodes have no VC, no GPUs are
+        known, or the factor is invalid.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
@@ -234,7 +234,7 @@ def cluster_of_trace(
             for column, vc in enumerate(grown.tenants)
             for node in _nodes_of_quota(vc, grown.times, grown.gpus[:, column])
         ]
-        origin = f"{NODE_GPUS}-GPU nodes of each {trace.ingested_tenant.one} from its quota"
+        origin = f"{NODE_GPUS}-GPU nodes for the quota of each {trace.ingested_tenant.one}"
         if partitioned is None:
             origin += ", which the source calls a partition"
         made = _with_quotas(nodes, grown, trace, name, origin, factor)
@@ -244,7 +244,7 @@ def cluster_of_trace(
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
     quotas = stated.scaled(factor)
     if same and stated.tenants:
-        # Whole nodes are scaled; quotas follow and still add up to the capacity.
+        # Whole nodes are scaled, and quotas are scaled so that they still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
@@ -253,13 +253,13 @@ def cluster_of_trace(
         sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
         origin = (
             f"{NODE_GPUS}-GPU nodes for the sum of the {one} quotas, shared by all {many}; quotas are not"
-            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs used up to {most:,} at one time"
+            f" machines: they add up to at most {counted(sum_, 'GPUs')}, and jobs used up to {most:,} at the same time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
 
 def states_capacity(trace: Trace, jobs: Jobs, cluster: str | None = None) -> bool:
-    """Return whether a Trace lists nodes or GPUs; if not, its cluster is `observed_cluster`.
+    """Return whether a Trace lists nodes or GPUs. If it does not, its cluster is `observed_cluster`.
 
     Raises
     ------
@@ -279,13 +279,13 @@ def observed_cluster(
     gpus: float | None = None,
     cluster: str | None = None,
 ) -> Cluster:
-    """Return a cluster as large as the most GPUs allocated to the log's jobs at one time, in total or per VC.
+    """Return a cluster as large as the most GPUs allocated to the log's jobs at the same time, in total or per VC.
 
     Jobs still running when the log ends are not replayed and count as jobs without GPUs.
 
-    Each node has the most GPUs that any job had on one node, or 8 if that is unknown. There are enough nodes for the
-    peak. If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
-    parameters and errors are those of `cluster_of_trace`.
+    Each node has as many GPUs as any job had on one node, or 8 if that is unknown. There are enough nodes for the peak.
+    If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
+    parameters and errors are the same as for `cluster_of_trace`.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
@@ -312,7 +312,7 @@ def observed_cluster(
             "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
     by = f", by {trace.ingested_tenant.one}" if partitioned else ""
-    origin = f"observed: the most GPUs allocated to finished jobs at one time{by}; {sizes}"
+    origin = f"observed: the most GPUs allocated to finished jobs at the same time{by}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -326,7 +326,7 @@ def _of_nodes(
     *,
     partitioned: bool,
 ) -> Cluster:
-    """Return the cluster of listed machines; `held` adds the times at which events take the nodes away."""
+    """Return the cluster of listed machines. `held` adds the times at which events take the nodes away."""
     nodes, inferred = with_used_models(trace, listed)
     if not partitioned:
         nodes = [replace(node, domain="") for node in nodes]
@@ -349,7 +349,7 @@ def _of_nodes(
 
 
 def _chosen(trace: Trace, cluster: str | None) -> str | None:
-    """Return the cluster to use, or None if the Trace names none."""
+    """Return the cluster to use, or None if the Trace names no clusters."""
     names = (
         trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique()).collect()["cluster"].sort().to_list()
         if trace.has("jobs")
@@ -407,7 +407,7 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
 
 
 def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
-    """Return one row per time at which a quota changes; the first row is the state at the origin."""
+    """Return one row per time at which a quota changes. The first row is the state at the origin."""
     if table.is_empty():
         return QuotaTable.none()
     micros = table["time"].to_numpy()
@@ -418,7 +418,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     for column, vc in enumerate(tenants):
         own = np.flatnonzero((table["vc"] == vc).to_numpy())
         own = own[np.argsort(micros[own], kind="stable")]
-        # The quota before the first row is unknown; the first row is the best guess.
+        # The quota before the first row is unknown, so the first row is the best guess.
         place = np.maximum(np.searchsorted(times[own], moments, side="right") - 1, 0)
         gpus[:, column] = table["gpu_count"].to_numpy()[own][place].astype(np.int64)
     changes = np.append(np.any(gpus[1:] != gpus[:-1], axis=1), True)
@@ -430,13 +430,13 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
 
 
 def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
-    """Return quotas with `factor` times as many whole nodes; the smaller node for the remainder stays."""
+    """Return quotas with `factor` times as many whole nodes. The smaller node for the remainder stays."""
     grown = [scaled_number(int(q) // NODE_GPUS, factor) * NODE_GPUS + int(q) % NODE_GPUS for q in gpus.flat]
     return np.array(grown, dtype=np.int64).reshape(gpus.shape)
 
 
 def _nodes_of_quota(vc: str, times: NDArray[np.int64], quota: NDArray[np.int64]) -> list[Node]:
-    """Return the nodes for a quota over time: whole nodes, then one node per remainder."""
+    """Return the nodes for a quota over time: first whole nodes, then one node per remainder."""
     prefix = vc or "node"
     whole = [
         _node(f"{prefix}-{number:04d}", NODE_GPUS, vc, times, quota >= (number + 1) * NODE_GPUS)
@@ -463,7 +463,7 @@ def _with_quotas(
 ) -> Cluster:
     """Return the cluster with its quotas, or with estimated quotas (D9) if it has none."""
     if factor != 1:
-        origin += f"; {factor:g} times as many"
+        origin += f"; number of nodes times {factor:g}"
     if quotas.tenants or not trace.has("jobs"):
         return make_cluster(nodes, quotas, origin)
     held = held_gpus(trace, cluster) if held is None else held
@@ -479,10 +479,10 @@ def _with_quotas(
     return make_cluster(nodes, quotas, origin)
 
 
-# The absences of a Trace's nodes, according to its table node_events.
+# The absences of a Trace's nodes, according to its node_events table.
 
 AWAY = ("down", "drained", "maintenance")
-"""States in which a node takes no new jobs; a degraded node still does."""
+"""States in which a node takes no new jobs. A degraded node still takes them."""
 
 NO_END = 1 << 62
 """End of an absence whose end is unknown [ms]."""
@@ -491,7 +491,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -> NDArray[np.int64]:
-    """Return times after the origin of the jobs [ms], compressed by the factor `load` of the replay."""
+    """Convert times to times after the origin of the jobs [ms], compressed by the replay's factor `load`."""
     origin = naive_utc(jobs.origin) - _EPOCH
     micros = times.cast(pl.Int64).to_numpy() - origin // dt.timedelta(microseconds=1)
     return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
@@ -500,8 +500,8 @@ def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -
 def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
     """Return the nodes, away during their events in the Trace and available otherwise.
 
-    Overlapping or adjacent events of one node count as one; an event without an end lasts forever. Events of other
-    nodes, and events in which a node works, have no effect.
+    Overlapping or adjacent events of one node count as one event. An event without an end lasts forever. Events of
+    other nodes, and events during which a node still works, have no effect.
 
     Parameters
     ----------
@@ -520,17 +520,17 @@ def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float =
 
 
 def _away(node: Node, spans: list[tuple[int, int]]) -> Node:
-    """Return a node that is away in the given spans [ms]; a span that ends before the origin has no effect."""
+    """Return a node that is away in the given spans [ms]. A span that ends before the origin has no effect."""
     held = [(begin, end) for begin, end in spans if end > 0]
     changes = [(begin, False) for begin, _ in held if begin > 0] + [(end, True) for _, end in held if end < NO_END]
     return replace(node, absent=any(begin <= 0 for begin, _ in held), changes=tuple(sorted(changes)))
 
 
 def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
-    """Return the absences of nodes, according to node_events: node_id, since, until [ms], kills; by node and time.
+    """Return nodes' absences according to node_events, by node and time: node_id, since, until [ms], kills.
 
-    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop: they do if it is down, but
-    not if it is drained or in maintenance. An event that ends before it begins is ignored.
+    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop, which they do if it is
+    down, but not if it is drained or in maintenance. An event that ends before it begins is ignored.
     """
     columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
     if not trace.has("node_events"):
@@ -553,7 +553,7 @@ def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans in order; spans that overlap or touch are merged."""
+    """Return the spans in order, merging spans that overlap or touch."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

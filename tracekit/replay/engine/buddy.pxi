@@ -1,12 +1,12 @@
 # Buddy blocks of a node's GPUs, as bits: a block has 2^k GPUs and begins at a multiple of its size.
 #
-# The GPUs of a node are the bits of one 64-bit number; a set bit means that the GPU is in use. A free block is maximal
-# if the surrounding block of twice its size is not free.
+# The GPUs of a node are the bits of one 64-bit number, in which a set bit means that the GPU is in use. A free block is
+# maximal if the surrounding block of twice its size is not free.
 
 # Largest number of GPUs of a node.
 cpdef enum:
     MOST_GPUS = 64
-# The bit after the bits of levels 0 to 6: a free node of the largest size in its group.
+# The bit after those of levels 0 to 6, which marks a free node of the largest size in its group.
 cpdef enum:
     WHOLE = 7
 cdef uint64_t _ALL_GPUS = 0xFFFFFFFFFFFFFFFF
@@ -57,7 +57,7 @@ cpdef int64_t free_levels(uint64_t busy, int64_t gpus):
 
 
 cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
-    """Return the first GPU of the lowest maximal free block of a level; the block must exist."""
+    """Return the first GPU of the lowest maximal free block of a level, which must exist."""
     cdef int64_t below
     cdef uint64_t starts = ~busy & span(0, gpus)
     for below in range(level):
@@ -72,7 +72,7 @@ cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
 #   smaller block is large enough.
 # - A larger gang takes as many free nodes of the largest size as it needs, in the first group that has enough.
 #
-# A gang gets all GPUs of its blocks; the job's `spare` counts the GPUs that it did not request.
+# A gang gets all GPUs of its blocks. The job's `spare` counts the GPUs that it did not request.
 
 
 cdef inline int hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus) except -1:

@@ -27,49 +27,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ordered:
-    """Jobs start in the order of a key; with eviction, the key also decides which running jobs may be stopped."""
+    """Jobs start in the order of a key. With eviction, the key also decides which running jobs may be stopped."""
 
     key: Key
     """A function of `replay.keys`, or one with the same parameters."""
     scan: Literal["stop", "skip"] = "stop"
-    """How a pass treats the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
+    """What a pass does at the first job that cannot start: 'stop' ends the pass, 'skip' goes on to the next job."""
     fit: Literal["place", "count"] = "place"
     """'place' if a job needs GPUs on specific nodes, 'count' if it only needs enough free GPUs."""
     preemptive: bool = False
     """Whether a waiting job may evict running jobs with larger keys."""
     drift: Literal["none", "time", "any"] = "any"
-    """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by 1 per millisecond at
-    full speed), 'any' (recomputed in each pass, which is slower)."""
+    """How a key changes while its job runs. 'none': not at all, or only when the job's level changes. 'time': it falls
+    by 1 per millisecond at full speed. 'any': it is recomputed in each pass, which is slower."""
     by_tenant: bool = False
     """Whether jobs of different tenants wait in separate queues."""
     by_arrival: bool = False
     """Whether keys never decrease from job to job, so new jobs always join the end of a queue."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual run times."""
+    """Expected run times [ms], or None for the actual run times (n,)."""
     value: NDArray[np.int64] | None = None
-    """A number that the policy sets for each job; it is passed to the key (n,)."""
+    """A number that the policy sets for each job and that is passed to the key (n,)."""
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
-    """The values that the key gets for the levels, one more than thresholds; if empty, the level numbers."""
+    """The values that the key gets for the levels, one more than there are thresholds. If empty, the level numbers."""
     promote_ppm: int = 0
-    """A job stopped for at least this multiple of its last run [ppm] returns to the first level; 0 never."""
+    """A job that stops for at least this multiple of its last run [ppm] returns to the first level. 0 means never."""
     overhead_ms: NDArray[np.int64] | None = None
-    """Cost of each preemption and migration by number of GPUs; the last entry covers larger gangs [ms]; None is 0."""
+    """Cost per preemption or migration by number of GPUs [ms], or None for 0. The last entry covers larger gangs."""
     relax_after_ms: int = 0
-    """Wait after which a gang takes GPUs anywhere; 0 means never."""
+    """Wait after which a gang takes GPUs anywhere, or 0 if it never does."""
     relax_scope: Literal[1, 2] = 2
-    """How far such a gang may spread: 1 one group of nodes, 2 all nodes of one model."""
+    """How far such a gang may spread: over one group of nodes (1) or all nodes of one model (2)."""
     scopes: tuple[Literal[0, 1, 2], ...] = ()
-    """How far a gang may spread, step by step: 0 the fewest nodes, 1 one group, 2 all nodes of one model. The mechanism
-    decides when a gang goes to the next step. If empty, `relax_after_ms` applies."""
+    """How far a gang may spread, step by step: over the fewest nodes (0), one group (1) or all nodes of one model (2).
+    The mechanism decides when a gang goes to the next step. If empty, `relax_after_ms` applies."""
     age_cap_ms: int = 0
-    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip'; 0 means never."""
+    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip', or 0 if it never does."""
     stall: bool = False
     """Whether every cluster event stops each running job for `value` ms, as in another simulator."""
 
     interval_ms: int = 0
-    """Jobs start and stop only at multiples of this interval after the first submission [ms]; 0 acts at every event."""
+    """Jobs start and stop only at multiples of this interval after the first submission [ms], or at any event if 0."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""
@@ -93,18 +93,18 @@ RULES = {
 
 
 SAMPLES = 2048
-"""Largest number of rows in a timeline; a full table keeps every second row."""
+"""Largest number of rows in a timeline. A full table keeps every second row."""
 
 
 def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
-    """Return the state before the first instant; no node has joined yet.
+    """Return the state before the first instant, when no node has joined yet.
 
     Parameters
     ----------
     setting : Setting
         The input of the run.
     order : Ordered
-        The order of waiting jobs; jobs of one class share a queue, sorted by key.
+        The order of waiting jobs. Jobs of one class share a queue, sorted by key.
     rule : str, optional
         A placement of `RULES` that replaces the setting's, for mechanisms that choose places themselves.
     kind : str
@@ -209,7 +209,7 @@ def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpo
         checkpoints.progress_ppm,
     )
     g["restart"] = checkpoints.restart_ms
-    # A stopped job rejoins its queue, and a ring has no room for it.
+    # A stopped job rejoins its queue, but a ring has no room for it.
     g["ring"] = 0
 
 
@@ -251,7 +251,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 
 def _sample_step(jobs: Jobs) -> int:
-    """Return an initial sampling step at which the longest job alone does not fill the table [ms]."""
+    """Return an initial sampling step that is long enough for the longest job alone not to fill the table [ms]."""
     horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 
@@ -291,7 +291,7 @@ def _job_classes(
 def lay_queues(
     assignment: Assignment, job_classes: NDArray[np.void], class_of: NDArray[np.int32], order: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
-    """Return the queues, grouped by domain; the domains; and the total room that the queues need."""
+    """Return the queues (grouped by domain), the domains, and the total room that the queues need."""
     domains = np.zeros(max(assignment.domains, 1), struct_dtype("Domain"))
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
@@ -327,7 +327,7 @@ def lay_queues(
 def _index(
     cluster: Cluster, assignment: Assignment
 ) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
+    """Return the nodes, the groups and the empty bit index. Nodes join when the run begins."""
     groups = np.zeros(len(assignment.group_low), struct_dtype("Group"))
     nodes = np.zeros(cluster.nodes, struct_dtype("Node"))
     bits = tops = 0
@@ -347,7 +347,7 @@ def _index(
 
 
 def open_nodes(state: EngineState, cluster: Cluster) -> Any:
-    """Let the nodes join that are available from the beginning; return the state for compiled functions."""
+    """Add the nodes that are available from the beginning; return the state for compiled functions."""
     arrays = compiled.State(state)
     compiled.open_nodes(arrays, cluster.absent)
     return arrays

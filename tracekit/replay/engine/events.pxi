@@ -1,11 +1,11 @@
 # The event loop: the clock, and the events of jobs and nodes. All mechanisms use it.
 #
-# An instant is all events at one time, in the order finish, node change, submission, timer. A scheduling pass follows
-# it (`list_pass`, and the passes of the other mechanisms).
+# An instant consists of all events at one time, in the order finish, node change, submission, timer. A scheduling pass
+# follows it (`list_pass`, and the passes of the other mechanisms).
 
 
 cdef inline int touch(State s, int64_t d, int64_t freed) except -1:
-    """Request a pass over a domain; `freed` means that jobs without a place may have one now."""
+    """Request a pass over a domain. `freed` means that jobs without a place may now have one."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -43,7 +43,7 @@ cdef inline int enqueue(State s, int64_t j, int64_t key) except -1:
 
 
 cdef inline int dequeue(State s, int64_t j) except -1:
-    """Remove a waiting job from its queue; in a ring queue it must be the first."""
+    """Remove a waiting job from its queue. In a ring queue, it must be the first job."""
     cdef Globals* g = &s.g[0]
     cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     if g.ring:
@@ -99,7 +99,7 @@ cdef inline int drop_allocation(State s, Job* job) except -1:
 
 
 cdef inline int release(State s, Job* job, int64_t d) except -1:
-    """Free a job's GPUs but keep its allocation on record."""
+    """Free a job's GPUs, but keep the record of its allocation."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
         s.domains[d].free += job.gpus
@@ -126,7 +126,7 @@ cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
 cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) except -1:
     """Run a waiting job, already removed from its queue, on the GPUs just allocated to it.
 
-    `rate` is the speed that the policy chose [ppm]; the effects of GPU model and spread are added.
+    `rate` is the speed that the policy chose [ppm]. The effects of GPU model and spread are added to it.
     """
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -213,7 +213,7 @@ cdef inline int note_end(State s, int64_t j) except -1:
 
 
 cdef inline int end_job(State s, int64_t j) except -1:
-    """End a running job; the caller frees its GPUs."""
+    """End a running job. The caller frees its GPUs."""
     settle(&s.jobs[j], s.g[0].now)
     s.g[0].events += 1
     note_end(s, j)
@@ -243,8 +243,8 @@ cdef inline int leave_nodes(State s, int64_t j) except -1:
 cdef inline int break_off(State s, int64_t j, int64_t node) except -1:
     """Stop a running job because its node failed: its work since the last checkpoint must be redone.
 
-    The job joins the `broken` jobs of this instant, which are requeued once the mechanism has closed its accounts of
-    them. A restart that was in progress starts over.
+    The job joins the `broken` jobs of this instant, which are requeued once the mechanism has closed their accounts. A
+    restart that was in progress starts over.
     """
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -289,7 +289,7 @@ cdef inline int fail(State s, int64_t index) except -1:
 
 
 cdef inline int take_back(State s, Key key) except -1:
-    """Requeue the jobs that failures stopped in this instant; they stay listed in `broken`."""
+    """Requeue the jobs that failures stopped in this instant. They stay listed in `broken`."""
     cdef int64_t i
     for i in range(s.g[0].broken):
         wait_again(s, key, s.broken[i])
@@ -391,7 +391,7 @@ cdef inline int stall(State s) except -1:
 
 
 cdef inline int advance(State s, int64_t now) except -1:
-    """Move the clock; totals and samples record the state before the move."""
+    """Move the clock, and record the state before the move in totals and samples."""
     cdef Globals* g = &s.g[0]
     cdef int64_t elapsed = now - g.now
     if elapsed > 0:
@@ -431,7 +431,7 @@ cdef inline int64_t due(State s, int64_t entry):
 
 
 cdef inline bint next_instant(State s, Key key):
-    """Process every event of the next instant; do nothing and return False if no event is left."""
+    """Process every event of the next instant, or return False if no event is left."""
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
     if now == NEVER:
@@ -476,7 +476,7 @@ cpdef enum:
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
-    """Write a row if the log is on; count it even if the log is full, so the caller can allocate a larger log."""
+    """Write a row if the log is on, and count it even if the log is full, so the caller can allocate a larger log."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return 0
@@ -493,7 +493,7 @@ cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_
 
 
 cdef inline int log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli) except -1:
-    """Write the share of one GPU that a job takes; the GPU is given by its index in the node."""
+    """Write the share of one GPU that a job takes. The GPU is given by its index in the node."""
     log_row(s, TAKE, job, node, milli)
     if s.g[0].log_on and s.g[0].log_size <= len(s.log):
         s.log[s.g[0].log_size - 1].gpu = gpu
@@ -527,7 +527,7 @@ cdef inline int forgive_stop(State s, Job* job) except -1:
 
 
 cdef inline int sample(State s, int64_t until) except -1:
-    """Record the state at each sampling time before `until`. A full table keeps every second row; its step doubles."""
+    """Record the state at each sampling time before `until`. A full table drops every other row; its step doubles."""
     cdef int64_t i
     cdef Sample* row
     cdef Globals* g = &s.g[0]

@@ -34,7 +34,8 @@ cdef inline int sink(
         below = &heap[base + child]
         if child + 1 < size:
             other = &heap[base + child + 1]
-            # The smaller child is unpredictable: adding the comparison instead of branching avoids mispredictions.
+            # Which child is smaller is unpredictable, so adding the comparison instead of branching avoids
+            # mispredictions.
             child += (other.key < below.key) | ((other.key == below.key) & (other.job < below.job))
             below = &heap[base + child]
         if key < below.key or (key == below.key and job < below.job):
@@ -51,12 +52,12 @@ cdef inline int sink(
 cdef inline int heap_push(
     Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t key, int64_t job
 ) except -1:
-    """Add a job to a heap of `size` entries; the caller updates the size."""
+    """Add a job to a heap of `size` entries. The caller updates the size."""
     rise(heap, at, base, size, key, job)
 
 
 cdef inline int heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size) except -1:
-    """Remove the first entry of a heap of `size` entries, at least one; the caller updates the size."""
+    """Remove the first entry of a heap of `size` entries (at least one). The caller updates the size."""
     cdef Entry* last
     at[heap[base].job] = -1
     if size > 1:
@@ -65,7 +66,7 @@ cdef inline int heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t
 
 
 cdef inline int heap_remove(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t job) except -1:
-    """Remove a job that is in a heap of `size` entries; the caller updates the size."""
+    """Remove a job that is in a heap of `size` entries. The caller updates the size."""
     cdef int64_t key, other
     cdef Entry* above
     cdef int64_t place = at[job]

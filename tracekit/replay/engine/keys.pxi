@@ -1,4 +1,4 @@
-# The common orders of jobs, compiled; any other order is a Python function (see `Ordered.key`).
+# The common job orders, compiled. Any other order is a Python function (see `Ordered.key`).
 
 
 cdef class ByArrival(Key):
@@ -37,21 +37,21 @@ cdef class SmallestLeft(Key):
 
 
 cdef class LeastAttained(Key):
-    """Lowest level first; in submission order within a level."""
+    """Lowest level first, and in submission order within a level."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.level * KEY_SPAN + job.submit_ms
 
 
 cdef class LeastAttainedStays(Key):
-    """Lowest level first; jobs with equal keys do not preempt each other and wait in submission order."""
+    """Lowest level first. Jobs with equal keys do not preempt each other and wait in submission order."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.level
 
 
 cdef class MostUrgent(Key):
-    """Largest `value` first; ties in submission order."""
+    """Largest `value` first, and ties in submission order."""
 
     cdef int64_t of(self, JobFacts* job) except? -1:
         return job.submit_ms - job.value * KEY_SPAN

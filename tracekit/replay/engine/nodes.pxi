@@ -11,7 +11,7 @@ def fill_jobs(
     const int64_t[::1] value,
     const uint8_t[::1] never,
 ):
-    """Write the Job rows of jobs that have not been submitted yet (n,)."""
+    """Write the Job rows for jobs that have not yet been submitted (n,)."""
     cdef int64_t j
     cdef Job* job
     for j in range(len(table)):
@@ -30,7 +30,7 @@ def fill_jobs(
 
 
 def open_nodes(State s, const int8_t[::1] absent):
-    """Let the nodes join that are available from the beginning."""
+    """Add the nodes that are available from the beginning."""
     cdef int64_t index
     cdef Globals* g = &s.g[0]
     for index in range(len(s.nodes)):
@@ -46,8 +46,9 @@ def open_nodes(State s, const int8_t[::1] absent):
 
 # An index of nodes by their number of free GPUs. With this index, no query scans all nodes.
 #
-# For every number of free GPUs, each group keeps one bit per node; a second layer marks the words that have a bit set.
-# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first; this is also the tie rule.
+# For every number of free GPUs, each group keeps one bit per node. A second layer marks the words that have a bit set.
+# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
+# ties.
 #
 # Under buddy placement (Globals.blocks) a node is in the row of each level at which it has a maximal free block, and
 # also in the last row if it is completely free and of the largest size.
@@ -160,7 +161,7 @@ cdef inline int node_joins(State s, int64_t index) except -1:
 
 
 cdef inline int node_leaves(State s, int64_t index) except -1:
-    """Remove a node from the index; its jobs keep running."""
+    """Remove a node from the index. Its jobs keep running."""
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
     leave(s, node)
@@ -172,7 +173,7 @@ cdef inline int node_leaves(State s, int64_t index) except -1:
 
 
 cdef inline int enlist(State s, int64_t link, int64_t job, int64_t key) except -1:
-    """Add a link of a running job's allocation to the list of its node, sorted by rank: lowest rank first."""
+    """Add a link of a running job's allocation to the list of its node, which is sorted by rank, lowest first."""
     cdef Allocation* allocation = &s.allocations[link]
     allocation.job = job
     allocation.key = key
@@ -205,7 +206,7 @@ cdef inline int delist(State s, int64_t link) except -1:
 
 
 cdef inline bint allocation_fits(State s, int64_t first):
-    """Return whether the nodes of an allocation still have its GPUs; a job may return to a node that is leaving."""
+    """Return whether the nodes of an allocation still have its GPUs. A job may return to a node that is leaving."""
     cdef Allocation* allocation
     cdef Node* node
     cdef int64_t link = first

@@ -1,4 +1,4 @@
-# The scheduling pass of ordering policies: jobs by key, with or without eviction.
+# The scheduling pass of ordering policies, which start jobs by key, with or without eviction.
 #
 # Waiting jobs of one class share a queue, and only the first job of a queue can be the next to start. A pass therefore
 # looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs become free, a node changes, a
@@ -7,7 +7,7 @@
 
 
 cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high):
-    """Return the queue whose first job has the smallest key, or NONE; `blocked` includes blocked queues."""
+    """Return the queue whose first job has the smallest key, or NONE. `blocked` includes blocked queues."""
     cdef int64_t q
     cdef Queue* queue
     cdef Entry* entry
@@ -78,7 +78,7 @@ cdef inline int move(State s, Job* job, int64_t old) except -1:
 
 
 cdef inline int64_t eviction_last_key(State s, int64_t d):
-    """Return the current key of the domain's lowest-ranked running job; at least one job must run."""
+    """Return the current key of the domain's lowest-ranked running job. At least one job must be running."""
     cdef Globals* g = &s.g[0]
     cdef int64_t key = -s.eviction_queue[s.domains[d].eviction_base].key
     return key - g.now if g.drift == DRIFT_TIME else key
@@ -114,7 +114,7 @@ cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
 
 
 cdef inline bint may_evict(State s, Key key, int64_t d, int64_t j):
-    """Return whether any running jobs rank below job j; if so, they are sorted."""
+    """Return whether any running jobs rank below job j, and sort them if so."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     if g.preemptive == 0 or domain.eviction_size == 0:
@@ -142,7 +142,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
 
 
 cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed) except -1:
-    """Evict the released jobs that had GPUs on job j's nodes; the other released jobs get their GPUs back."""
+    """Evict the released jobs that had GPUs on job j's nodes, and give the other released jobs their GPUs back."""
     cdef int64_t i, victim
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -189,7 +189,7 @@ cdef inline int hold_again(State s, Job* job, int64_t d) except -1:
 
 
 cdef inline int settle_evictions(State s, Key key) except -1:
-    """Record the results of the evictions in the pass: jobs that did not start again were preempted."""
+    """Record the results of the pass's evictions. Jobs that did not start again were preempted."""
     cdef int64_t i, j, cost, moved
     cdef Job* job
     cdef Globals* g = &s.g[0]
@@ -216,7 +216,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
 
 
 cdef inline bint patience_ended(State s, int64_t low, int64_t high):
-    """Return whether a queue that cannot start contains a job that has waited longer than the age cap."""
+    """Return whether a queue whose first job cannot start contains a job that has waited longer than the age cap."""
     cdef int64_t q
     cdef Queue* queue
     cdef Job* job
@@ -231,7 +231,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
 
 
 cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
-    """Try the queues after an evicting job again, because the evicted jobs may have had more GPUs than the job took."""
+    """Try the queues behind an evicting job again, because the evicted jobs may have had more GPUs than it took."""
     cdef int64_t q
     cdef Queue* queue
     for q in range(low, high):
@@ -313,7 +313,7 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
-    """Start all jobs of a domain that can start; `evicts` means that a waiting job may stop running jobs."""
+    """Start all jobs of a domain that can start. `evicts` means that a waiting job may stop running jobs."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
     cdef JobClass* job_class
@@ -350,7 +350,7 @@ cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
 
 
 cdef inline bint decides_later(State s):
-    """Return whether requested passes wait for the end of the decision interval; if so, set the clock to that time."""
+    """Return whether requested passes wait for the decision interval to end, and if so set the clock to its end."""
     cdef Globals* g = &s.g[0]
     g.wake = NONE
     if g.interval == 0 or g.touched == 0 or g.now % g.interval == 0:

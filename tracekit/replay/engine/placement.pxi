@@ -1,7 +1,7 @@
 # Placement of gangs: rules for whole GPUs, each a few bit scans.
 #
-# A gang never mixes GPU models. The rules below apply within a group (nodes of one domain, model and rack); `largest`
-# is the number of GPUs of its largest node:
+# A gang never mixes GPU models. The rules below apply within a group (nodes of one domain, model and rack), in which
+# `largest` is the number of GPUs of the largest node:
 #
 # - A gang of at most `largest` GPUs goes to one node with enough free GPUs: the node with the fewest free GPUs
 #   (best-fit, and consolidate), with the most (worst-fit, also called spread), or the first (first-fit). Ties go to
@@ -68,7 +68,7 @@ cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64
 
 
 cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
-    """Add GPUs of a node to a job's allocation, and return the new entry; the caller updates the node."""
+    """Add GPUs of a node to a job's allocation, and return the new entry. The caller updates the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = g.unused_allocation
     cdef Allocation* allocation = &s.allocations[link]
@@ -159,7 +159,7 @@ cdef inline bint has_other(State s, Group* group, int64_t wanted, int64_t rest):
 
 
 cdef inline int64_t free_of(State s, Group* group, int64_t enough):
-    """Return the number of free GPUs on a group's nodes; counting may stop once it reaches `enough`."""
+    """Count the free GPUs on a group's nodes. Counting may stop once it reaches `enough`."""
     cdef int64_t free, row, word
     cdef uint64_t bits
     cdef int64_t total = 0
@@ -196,7 +196,7 @@ cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t mode
 cdef inline int64_t placement_gather(
     State s, Job* job, JobClass* job_class, Domain* domain, int64_t only, int64_t model
 ):
-    """Take the nodes with the most free GPUs until the gang, which fits, is complete; return the number of nodes."""
+    """Take the nodes with the most free GPUs until the gang, which must fit, is complete; return how many there are."""
     cdef int64_t node, gpus
     cdef int64_t missing = job_class.gpus
     cdef int64_t count = 0

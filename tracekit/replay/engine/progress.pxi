@@ -1,10 +1,10 @@
 # The progress of a running job, and the time of its next event.
 #
-# Progress is settled whenever a running job changes, so its rate may change at any event.
+# Progress is settled whenever a running job changes, so a job's rate may change at any event.
 
 
 cdef inline int64_t held(Job* job):
-    """Return the number of GPUs allocated to a running job; a block may have more GPUs than the job requested."""
+    """Return the number of GPUs allocated to a running job. A block may have more GPUs than the job requested."""
     return job.gpus + job.spare
 
 
@@ -29,13 +29,13 @@ cdef inline int settle(Job* job, int64_t now) except -1:
 
 
 cdef inline int save(Job* job) except -1:
-    """Save all work of a settled job; a deliberate stop saves the work."""
+    """Save all work of a settled job, as a deliberate stop does."""
     job.saved = job.remaining
     job.clock = 0
 
 
 cdef inline int64_t key_now(State s, Key key, Job* job):
-    """Return the key of a settled job; smaller keys go first.
+    """Return the key of a settled job. Smaller keys go first.
 
     The remaining work is given as time, including checkpoints, so it falls by 1 per millisecond.
     """
@@ -55,11 +55,11 @@ cdef inline int64_t overhead_of(State s, int64_t gpus):
 
 
 cdef inline int schedule_event(State s, int64_t j) except -1:
-    """Schedule the next event of a running, settled job: its end, or the crossing of a threshold before it."""
+    """Schedule the next event of a running, settled job: its end, or an earlier crossing of a threshold."""
     cdef int64_t missing, crossing
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    # Division by a constant is much faster than by a variable, and most jobs run at full speed.
+    # Division by a constant is much faster than division by a variable, and most jobs run at full speed.
     cdef int64_t left = (job.remaining + (PPM if job.rate == PPM else job.rate) - 1)
     left = left // PPM if job.rate == PPM else left // job.rate
     cdef int64_t end = g.now + job.overhead + left

@@ -1,4 +1,4 @@
-"""Run a policy's mechanism over jobs and a cluster; the interface between mechanisms and the engine."""
+"""Run a policy's mechanism on jobs and a cluster, and define the interface between mechanisms and the engine."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Setting:
     rule: str = "consolidate"
     """A placement of `build.RULES`."""
     spread: NDArray[np.int32] | None = None
-    """Speed of a gang on k nodes if k0 nodes are enough (k0, k) [ppm]; None means 1,000,000 everywhere."""
+    """Speed of a gang on k nodes if k0 nodes are enough [ppm], or None for 1,000,000 everywhere (k0, k)."""
     trace: Trace | None = None
     """The Trace of the jobs, for mechanisms that read further tables."""
     checkpoints: Checkpoints | None = None
-    """The checkpoints of jobs if nodes fail; None if no node fails."""
+    """The checkpoints of jobs if nodes fail, or None if no node fails."""
     log_rows: int = 0
-    """Number of rows for the event log; 0 keeps no log."""
+    """Number of rows for the event log, or 0 to keep no log."""
 
 
 def unchanged(outcome: Outcome) -> Outcome:
@@ -57,7 +57,7 @@ class Run(NamedTuple):
     """A run before its first instant."""
 
     state: EngineState
-    """The engine's arrays; after the run they contain the outcome."""
+    """The engine's arrays, which contain the outcome after the run."""
     step: Callable[[int], bool]
     """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = unchanged
@@ -72,7 +72,7 @@ class Mechanism(Protocol):
     def prepare(self, setting: Setting) -> Run:
         """Return a run: its state, and the function that steps through the instants.
 
-        The engine may call this again for the same run, with more room for the log. The result must be the same.
+        The engine may call this method again for the same run, with more room for the log. The result must be the same.
         """
         ...
 
@@ -106,7 +106,7 @@ def simulate(
     name, rule, spread, trace, checkpoints
         See `Setting`.
     log : bool
-        Keep the event log.
+        Whether to keep the event log.
     progress : callable, optional
         Called from time to time with the number of jobs submitted so far.
 
@@ -127,7 +127,7 @@ def simulate(
         if written <= rows:
             outcome = _outcome(run.state, wall, log=log, unit=run.unit)
             return run.complete(outcome if checkpoints is None else replace(outcome, losses=_losses(run.state)))
-        # The run is deterministic: repeat it, with room for the whole log.
+        # The run is deterministic, so repeat it with room for the whole log.
         rows = written
 
 
@@ -136,7 +136,7 @@ def _losses(s: EngineState) -> Losses:
 
 
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
-    """Return the outcome from the state; the state counts GPUs in units of `unit` milli-GPUs."""
+    """Build the outcome from the state, which counts GPUs in units of `unit` milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == compiled.DONE
     samples = s.samples[: g["samples"]]

@@ -1,8 +1,8 @@
 # The parts that every replay has: the structs of its arrays, the arrays, and the constants.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
-# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`); Python allocates every array, and
-# compiled code reads and writes the arrays in place.
+# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`). Every array is allocated in
+# Python, and compiled code reads and writes the arrays in place.
 
 cimport cython
 from libc.math cimport exp
@@ -40,18 +40,18 @@ cpdef enum:
     DONE = 3
     REJECTED = 4
 
-# Kinds of entries in the event heap, in the order of an instant; an entry's key is time * 4 + kind.
+# Kinds of entries in the event heap, in their order within an instant. An entry's key is time * 4 + kind.
 cdef enum:
     KIND_FINISH = 0
     KIND_TIMER = 3
 
-# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires calling the key.
+# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires a call of the key.
 cpdef enum:
     DRIFT_NONE = 0
     DRIFT_TIME = 1
     DRIFT_ANY = 2
 
-# One row of each struct by name, for NumPy; all rows are zeros.
+# One row of each struct by name, for NumPy. All rows are zeros.
 EXAMPLES = {}
 cdef int64_t _row[128]
 
@@ -132,7 +132,7 @@ cdef struct Globals:
 
 
 cdef class Arrays:
-    """Makes each array a typed attribute; the arrays may also be given as one named tuple."""
+    """Makes each array a typed attribute. The arrays may also be given as one named tuple."""
 
     def __init__(self, together=None, **arrays):
         for name, array in (arrays if together is None else together._asdict()).items():
@@ -199,7 +199,7 @@ cdef class Key:
 
 
 cdef class PythonKey(Key):
-    """A Python function as a key; an exception from it ends the run."""
+    """A Python function as a key. An exception from it ends the run."""
 
     cdef object function
 

@@ -1,6 +1,6 @@
 """The engine's state: arrays of records that compiled functions read and write in place.
 
-Python allocates all arrays; compiled code allocates none. The records are structs of engine/state.pxi. Units:
+All arrays are allocated in Python, none in compiled code. The records are structs of engine/state.pxi. Units:
 milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts whole units.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 NONE = -1
-"""No node, no job, or the end of a linked list; as in state.pxi."""
+"""No node, no job, or the end of a linked list (as in state.pxi)."""
 
 
 @cache
@@ -41,13 +41,13 @@ class EngineState(NamedTuple):
     domains: NDArray[Any]
     """Domain (D,)."""
     job_classes: NDArray[Any]
-    """JobClass: the request of jobs of one class: domain, accepted groups, GPUs, and how far the GPUs may be spread."""
+    """JobClass: the request of one class of jobs: domain, accepted groups, GPUs, and how far GPUs may be spread."""
     queues: NDArray[Any]
     """Queue: waiting jobs. Each queue has one job class, or a whole domain if its first job stops the pass."""
     allocations: NDArray[Any]
-    """Allocation: the GPUs of running jobs, as linked lists; unused allocations are linked from
+    """Allocation: the GPUs of running jobs, as linked lists. Unused allocations are linked from
     Globals.unused_allocation. If jobs share GPUs by a plan (Globals.seats), the first rows are the GPUs, with their
-    number of jobs."""
+    numbers of jobs."""
     bits: NDArray[np.uint64]
     """One bit per node for each group and number of free GPUs, set if the node has exactly this number free."""
     tops: NDArray[np.uint64]
@@ -55,19 +55,19 @@ class EngineState(NamedTuple):
     events: NDArray[Any]
     """Heap of the next event of each job."""
     event_at: NDArray[np.int32]
-    """Position of each job in `events`, -1 if none (n,)."""
+    """Position of each job in `events`, or -1 if it is not there (n,)."""
     waiting: NDArray[Any]
     """Entries of the queues, one queue after the other, sorted by key."""
     waiting_at: NDArray[np.int32]
     """Position of each waiting job in its queue (n,)."""
     eviction_queue: NDArray[Any]
-    """Entries of each domain's running jobs, lowest rank first; an entry stores a job as n - 1 - index."""
+    """Entries of each domain's running jobs, lowest rank first. An entry stores a job as n - 1 - index."""
     eviction_at: NDArray[np.int32]
-    """Position in `eviction_queue` by n - 1 - index, -1 if none (n,)."""
+    """Position in `eviction_queue` by n - 1 - index, or -1 if the job is not there (n,)."""
     changes: NDArray[Any]
     """Change: a node that joins or leaves."""
     overheads: NDArray[np.int64]
-    """Cost of a preemption or migration by number of GPUs; the last entry covers larger gangs [ms]."""
+    """Cost of a preemption or migration by number of GPUs [ms]. The last entry covers larger gangs."""
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
@@ -85,7 +85,7 @@ class EngineState(NamedTuple):
     evicted: NDArray[np.int32]
     """Jobs evicted in this pass."""
     active: NDArray[np.int32]
-    """Waiting and running jobs, by index, and some that ended; used only by planners."""
+    """Waiting and running jobs, by index, and some jobs that ended. Only planners use this array."""
     loosened: NDArray[np.int32]
     """Nodes on which a job ended or dropped in rank in this instant, if nodes list their jobs (Globals.listed)."""
     broken: NDArray[np.int32]

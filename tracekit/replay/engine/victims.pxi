@@ -1,9 +1,9 @@
-# Find the jobs to evict without trial evictions: running jobs are evicted one by one, lowest rank first, until a gang
+# Find the jobs to evict without trial evictions. Running jobs are evicted one by one, lowest rank first, until a gang
 # fits.
 #
 # For a gang on one node we check each node separately and find the last of its jobs that would have to go. The node on
 # which this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
-# For gangs with a remainder we check only whether there would be room at all.
+# For gangs with a remainder, we check only whether there would be any room.
 
 # There may be room, but its place is known only after the jobs are gone.
 cpdef enum:
@@ -56,7 +56,7 @@ cdef inline int64_t victims_on(State s, int64_t index, int64_t wanted):
 
 
 cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
-    """Return the GPUs that a node would have free without the jobs with a larger eviction-queue key."""
+    """Return the GPUs that would be free on a node without the jobs that have a larger eviction-queue key."""
     cdef Node* node = &s.nodes[index]
     cdef int64_t room = node.free
     cdef int64_t link = node.holder
@@ -117,11 +117,11 @@ cdef inline bint goes_before(State s, int64_t link, int64_t other):
 
 
 cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
-    """Find the nodes of a group that are clear first; nodes without jobs count too, `wanted` nodes in all.
+    """Find the `wanted` nodes of a group that are clear first, including nodes that have no jobs.
 
-    After the jobs in `evicted`, write the link that is evicted last on each node. Return the number of links. If there
-    would never be enough nodes, note the number of missing nodes and return 0. Return UNKNOWN if too many nodes are
-    clear at once.
+    For each node, write the link that is evicted last, after the jobs in `evicted`. Return the number of links. If
+    there would never be enough nodes, note the number of missing nodes and return 0. Return UNKNOWN if too many nodes
+    become clear at once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -202,8 +202,8 @@ cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class
 cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
     """Write to `scratch` the jobs to evict until waiting job j has room, lowest rank first; return their number.
 
-    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this, or the jobs, are
-    unknown. Running jobs are sorted by rank, and the domain has at least one.
+    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this cannot be determined,
+    or if the jobs cannot. Running jobs are sorted by rank, and the domain has at least one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -226,7 +226,7 @@ cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_c
 
 
 cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
-    """Return 1 if some groups can hold a gang on one node, 2 if some can only on several nodes, 3 for both."""
+    """Return 1 if some groups can hold a gang on one node, 2 if some can hold it only on several nodes, 3 for both."""
     cdef int64_t index
     cdef int64_t kinds = 0
     for index in range(domain.group_low, domain.group_high):
@@ -257,7 +257,7 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobCl
 
 
 cdef inline int64_t cleared_by(State s, Domain* domain, JobClass* job_class, int64_t job):
-    """Note the nodes that have room once a job is evicted, as its links after the jobs in `evicted`; return the count.
+    """Note the nodes that have room once a job is evicted, as its links after the jobs in `evicted`; count them.
 
     Return UNKNOWN if there are too many.
     """

@@ -1,8 +1,8 @@
 # The scheduling pass for jobs that share GPUs in thousandths (see rules.pxi).
 #
-# Everything is counted in milli-GPUs. Jobs of one class share a queue; if the first job that cannot start stops the
+# Everything is counted in milli-GPUs. Jobs of one class share a queue. If the first job that cannot start stops the
 # pass, all jobs of a domain share one queue. A job that did not fit is tried again only after a node that could hold it
-# joined, or after a task on such a node ended.
+# joined, or after a task on a node that could hold it ended.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
@@ -31,7 +31,7 @@ cdef inline int hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t 
 
 
 cdef inline int give_back(State s, Fractions f, Gangs gangs, int64_t j) except -1:
-    """Free the GPUs of a job. Its allocation lists the part placed last first."""
+    """Free the GPUs of a job. Its allocation lists the parts in reverse order of placement."""
     cdef int64_t part, shape, node, i, amount
     cdef Shape* task
     cdef Globals* g = &s.g[0]
@@ -60,7 +60,7 @@ cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Ga
     """Place a gang of several parts, each on its own node; return its number of nodes, or 0 if it does not fit."""
     cdef int64_t part, shape, node
     cdef int64_t nodes = gang.parts + (gang.rest != NONE)
-    # A node that can hold a full part can also hold the rest, so these numbers are sufficient.
+    # A node that can hold a full part can also hold the rest, so these numbers are enough.
     if fitting(f, gang.full) < gang.parts or (gang.rest != NONE and fitting(f, gang.rest) < nodes):
         return 0
     for part in range(nodes):
@@ -131,7 +131,7 @@ cdef inline int fractional_change_nodes(State s, Fractions f) except -1:
 
 
 cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key key):
-    """Process every event of the next instant; return False if no event is left."""
+    """Process every event of the next instant, or return False if no event is left."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
     cdef int64_t now = next_time(s)
@@ -153,7 +153,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
 
 
 cdef inline bint could_start(State s, Fractions f, Gangs gangs, int64_t j, int64_t since):
-    """Return whether a job that did not fit may fit after the node changes from number `since` on."""
+    """Return whether a job that did not fit may now fit, given the node changes from number `since` on."""
     cdef int64_t number
     cdef Gang* gang = &gangs.gangs[s.jobs[j].job_class]
     cdef int64_t changes = f.totals[CHANGES]
@@ -207,13 +207,13 @@ def run_fractional(State s, Fractions f, Gangs gangs, Key key, int64_t instants)
     return True
 
 
-# Nodes whose GPUs are divided into thousandths: the free capacity, and the part of it that the workload cannot use.
+# Nodes whose GPUs are divided into thousandths: their free capacity, and the part that the workload cannot use.
 
 # A whole GPU [milli-GPU].
 cpdef enum:
     WHOLE_GPU = 1_000
-# Positions in `Fractions.totals`: node changes so far; totals over the nodes of `milli_left` and `wasted`; CPU
-# [milli-cores] and GPUs [milli-GPU] of the largest node; tasks of the expected workload.
+# Positions in `Fractions.totals`: number of node changes so far, totals of `milli_left` and `wasted` over the nodes,
+# CPU [milli-cores] and GPUs [milli-GPU] of the largest node, and tasks in the expected workload.
 cpdef enum:
     CHANGES = 0
     MILLI_LEFT = 1
@@ -254,10 +254,10 @@ cpdef bint feasible(Fractions state, int64_t shape, int64_t node):
 cpdef int64_t wasted_milli(Fractions state, int64_t node):
     """Return the GPU capacity of a node that the expected workload cannot use.
 
-    This is the sum over the expected shapes of weight * wasted(shape). If the shape requests no GPU or does not fit
-    (ignoring memory), wasted is all free capacity of the node's GPUs. Otherwise, wasted is the free capacity of the
-    GPUs with less than the shape requests of each. Divided by the workload's weight it is the fragment F of the node in
-    Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
+    This is the sum of weight * wasted(shape) over the expected shapes. If the shape requests no GPU or does not fit
+    (ignoring memory), wasted(shape) is all free capacity of the node's GPUs. Otherwise, it is the free capacity of the
+    GPUs that have less than the shape requests per GPU. The sum divided by the workload's weight is the fragment F of
+    the node in Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 
     Returns
     -------
@@ -293,7 +293,7 @@ cpdef int64_t wasted_milli(Fractions state, int64_t node):
 
 
 cpdef void supply_take(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
-    """Start a task on a node, on the first `count` of the given GPUs; the caller has checked that it fits."""
+    """Start a task on the first `count` of a node's given GPUs. The caller has checked that it fits."""
     change(state, shape, node, gpus, 1)
 
 
@@ -329,7 +329,7 @@ cdef inline int change(Fractions state, int64_t shape, int64_t node, int32_t[::1
 
 
 cpdef void bar(Fractions state, int64_t node, int64_t sign):
-    """Block a node for new tasks (sign 1) or unblock it (-1); running tasks continue."""
+    """Block a node for new tasks (sign 1) or unblock it (-1). Running tasks continue."""
     state.nodes[node].cpu_left -= sign * _BARRED
     note(state, node)
 

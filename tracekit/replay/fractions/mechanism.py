@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fractional:
-    """Jobs share GPUs in thousandths and also request CPU and memory; a rule scores the nodes (`fractions.supply`).
+    """Jobs share GPUs in thousandths and also request CPU and memory. A rule scores the nodes (`fractions.supply`).
 
-    A job goes to one node if an empty node could hold it. Otherwise it is split into parts as large as an empty node
-    can hold, and one part for the remainder. CPU and memory are split in proportion, and each part runs on its own
+    A job goes to one node if an empty node could hold it. Otherwise, it is split into parts as large as an empty node
+    can hold, plus one part for the remainder. CPU and memory are split in proportion, and each part runs on its own
     node.
     """
 
     order: Ordered
-    """The order of the jobs; it must not evict, have levels or relax. Its key gets milli-GPUs and milli-GPU * ms
+    """The order of the jobs, which must not evict, have levels or relax. Its key gets milli-GPUs and milli-GPU * ms
     instead of GPUs and GPU * ms."""
     rule: str
     """A name of `fractions.RULES`."""
@@ -61,7 +61,7 @@ def divide(
     """Convert a state whose nodes are open to milli-GPUs, and return its nodes and gangs.
 
     The arrays of jobs, totals, samples and log remain those of `state`. CPU and memory count only if they are known for
-    all nodes; a job without such a request needs none.
+    all nodes. A job that does not request them needs none.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def divide(
 def _kinds(
     jobs: Jobs, cluster: Cluster, assignment: Assignment, *, by_tenant: bool
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-    """Return the job classes with their number of jobs, and the class of each job."""
+    """Return the job classes with their numbers of jobs, and the class of each job."""
     nothing = np.zeros(len(jobs), np.int64)
     table = pl.DataFrame(
         {
@@ -131,7 +131,7 @@ def _kinds(
 
 
 def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
-    """Return for each job class the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
+    """Return the kinds of nodes that each job class accepts, as a string and as a mask of nodes, and the nodes.
 
     A kind of nodes is a domain and a GPU model. A job may request one of several models, joined by '|'.
     """
@@ -196,7 +196,7 @@ def _cut(
 
 
 def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:
-    """Return the GPUs of a full part and the number of full parts; 0 parts if the gang can never run."""
+    """Return the GPUs of a full part and the number of full parts, which is 0 if the gang can never run."""
 
     def able(part: int) -> int:
         """Return the number of empty nodes that could hold `part` GPUs of the gang."""

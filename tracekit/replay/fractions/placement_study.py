@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# The inflate mode: tasks arrive and never leave. This shows how full a placement rule can make a cluster.
+# In the inflate mode, tasks arrive and never leave. This shows how full a placement rule can make a cluster.
 #
-# It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, on any tasks and nodes.
+# It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, with any tasks and nodes.
 
 
 def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
     """Let tasks arrive on an empty cluster until they request `load` times its GPUs, and return how full it gets.
 
-    Each task arrives once, in an order shuffled by the seed; then tasks are sampled with replacement (see `arrivals`).
-    A task that fits nowhere is dropped. The seed also sets the rank of the nodes, which breaks ties.
+    Each task arrives once, in an order shuffled with the seed. Then tasks are sampled with replacement (see
+    `arrivals`). A task that fits nowhere is dropped. The seed also sets the rank of the nodes, which breaks ties.
 
     Parameters
     ----------
     tasks : Tasks
-        The tasks; they also form the expected workload.
+        The tasks, which also form the expected workload.
     nodes : Supply
         The nodes.
     policy : str
@@ -64,8 +64,8 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
         One row for each whole percent reached, with these columns in this order:
         `arrived_percent` (GPUs requested so far, placed or not, of all GPUs [%]),
         `gpu_allocation_ratio` (allocated GPUs, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
-        `fragmented_gpus` (fragment of the nodes, of all GPUs [%]; see `fractions.wasted_milli`),
-        `fragmentation_rate` (the fragment, of the unallocated GPUs [%]; NULL if none is left).
+        `fragmented_gpus` (fragment of the nodes, of all GPUs [%], see `fractions.wasted_milli`),
+        `fragmentation_rate` (the fragment, of the unallocated GPUs [%], or NULL if no unallocated GPUs are left).
 
     Raises
     ------
@@ -94,7 +94,7 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
 
 
 def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
-    """Inflate with the jobs of a replay on its cluster; see `inflate`.
+    """Inflate the cluster of a replay with its jobs (see `inflate`).
 
     Virtual clusters, quotas and node changes are ignored. A job runs on one node, so a job with more GPUs than any node
     has is never placed. CPU and memory count only if they are known for all nodes.
@@ -112,8 +112,8 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
     """Return the order in which tasks arrive, as indices of tasks.
 
     All tasks arrive in shuffled order. Then tasks are sampled uniformly with replacement until the next task would
-    raise the requested GPUs above `load` times the capacity; as in the study, only one GPU of this task is counted. If
-    all tasks together already request more, random tasks are removed until they no longer do.
+    raise the requested GPUs above `load` times the capacity. As in the study, only one GPU of this next task is
+    counted. If all tasks together already request more, random tasks are removed until they no longer do.
 
     Parameters
     ----------
@@ -163,9 +163,9 @@ def by_percent(
     """Reduce arrivals to whole percents, in the same way as the published tables of the study.
 
     An arrival belongs to the whole percent nearest to the GPUs requested so far, including its own (halves to even).
-    Each percent has the mean over its arrivals. A percent without arrivals has the mean over the arrivals of its two
-    neighbours, or NULL if these have no arrivals either. The allocation is rounded to 2 decimals for each arrival and
-    for the mean, the fragment only for the mean, and the rate not at all.
+    The values of each percent are means over its arrivals. For a percent without arrivals, they are means over the
+    arrivals of its two neighbours, or NULL if these have no arrivals either. The allocation is rounded to 2 decimals
+    for each arrival and again for the mean, the fragment only for the mean, and the rate not at all.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def by_percent(
         GPUs of the cluster [milli-GPU].
     """
     percent = np.rint(100 * arrived_milli / capacity).astype(np.int64)
-    # Use Python's round: it rounds the decimal value, while numpy rounds the product with 100.
+    # Use Python's round, because it rounds the decimal value, while numpy rounds the value times 100.
     allocation = np.array([round(100 * (1 - left / capacity), 2) for left in left_milli])
     fragment = 100 * fragment_milli / capacity
     rate = 100 * np.divide(fragment_milli, left_milli, out=np.full(len(left_milli), np.nan), where=left_milli > 0)
@@ -210,7 +210,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 _MARKER = "inflation.parquet"
 _FULL = 100
-"""Arrivals at which the published tables compare rules [% of the GPUs]."""
+"""Requested GPUs at which the published tables compare rules [% of the GPUs]."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class PlacementStudy:
     """The allocation that each rule reaches."""
 
     table: pl.DataFrame
-    """policy, and the columns of `inflate`."""
+    """The policy column and the columns of `inflate`."""
     notes: tuple[str, ...]
     """The assumptions and exclusions, one sentence each."""
 
@@ -243,18 +243,19 @@ def placement_study(
     Parameters
     ----------
     trace : Trace or path
-        Jobs with a number of GPUs (0 for jobs without GPUs); no times are needed (see `every_task`).
+        Jobs with a number of GPUs (0 for jobs without GPUs). No times are needed (see `every_task`).
     rules : sequence of str, optional
-        Names of placement rules; None means all.
+        Names of placement rules, or None for all rules.
     load : float
         Total GPUs requested at the end, as a share of the existing GPUs.
     settings, **changes
-        Which jobs arrive, and on which nodes: cluster, cluster_name, partitioned, gpus, start, end, limit, seed.
+        The jobs that arrive, and the nodes that they arrive on: cluster, cluster_name, partitioned, gpus, start, end,
+        limit, seed.
 
     Raises
     ------
     UsageError
-        The rule does not exist, the load is invalid, no job has a known number of GPUs, or outages are requested.
+        A rule does not exist, the load is invalid, no job has a known number of GPUs, or outages are requested.
     TracekitError
         The Trace or the cluster cannot be read.
     """
@@ -284,7 +285,7 @@ def placement_study(
 
 
 def write_study(study: PlacementStudy, out: Path, *, force: bool = False) -> None:
-    """Write OUT, completely or not at all: inflation.parquet and inflation.csv, the table of the study.
+    """Write OUT completely or not at all, with the study's table as inflation.parquet and inflation.csv.
 
     Raises
     ------
@@ -302,7 +303,7 @@ def write_study(study: PlacementStudy, out: Path, *, force: bool = False) -> Non
 
 
 def _rules(given: Sequence[str] | None) -> list[str]:
-    # best-fit has a hyphen if it is the placement of a replay.
+    # In a replay's placement, best-fit is written with a hyphen.
     chosen = list(dict.fromkeys(name.replace("-", "") for name in given or RULES))
     for rule in chosen:
         if rule not in RULES:
@@ -321,8 +322,8 @@ def _notes(tasks: Jobs, cluster: Cluster, nodes: Supply, *, knows_cpu: bool, kno
         found.append(f"{counted(away, 'nodes')} left out: away when the first task was submitted")
     unknown = [word for word, known in (("CPU", knows_cpu), ("memory", knows_memory)) if not known]
     if unknown:
-        found.append(f"{' and '.join(unknown)} of some nodes is unknown, so it is ignored")
+        found.append(f"ignored because it is unknown for some nodes: {' and '.join(unknown)}")
     wide = int((tasks.devices > int(nodes.gpus.max(initial=0))).sum())
     if wide:
-        found.append(f"{counted(wide, 'tasks')} with more GPUs than any node has: never placed")
+        found.append(f"never placed: {counted(wide, 'tasks')} with more GPUs than any node has")
     return found

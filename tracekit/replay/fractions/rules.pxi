@@ -1,12 +1,12 @@
 # The six rules that choose a node and its GPUs for a task, and a cache of their scores.
 #
-# A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins; ties
-# go by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores
-# are integers too, so ties are common. The study divides by 128 cores and 8 GPUs in two rules; we use the largest node
-# instead.
+# A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins, and
+# ties are broken by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
+# where scores are also integers, so ties are common. In two rules, the study divides by 128 cores and 8 GPUs. We use
+# the largest node instead.
 #
-# A node's score depends only on the node and the task's shape. So we cache scores by shape; when a shape comes again,
-# only nodes that changed since then are scored.
+# A node's score depends only on the node and the task's shape. So we cache scores by shape, and when a shape comes
+# again, we score only the nodes that have changed since.
 
 cdef enum:
     _RANDOM = 0
@@ -25,7 +25,7 @@ cpdef int64_t rules_place(Fractions state, int64_t shape, int32_t[::1] gpus):
     Parameters
     ----------
     state : Fractions
-        The nodes; only the score cache and, for the rule 'random', the random state are modified.
+        The nodes. Only the score cache and, for the rule 'random', the random state are modified.
     shape : int
         Index of the task's shape.
     gpus : array, shape (at least the GPUs of the largest node,)
@@ -34,7 +34,7 @@ cpdef int64_t rules_place(Fractions state, int64_t shape, int32_t[::1] gpus):
     Returns
     -------
     int
-        Index of the node; -1 if the task fits nowhere.
+        Index of the node, or -1 if the task fits nowhere.
     """
     cdef int64_t row = shape % len(state.scored_shape)
     rules_refresh(state, shape, row)
@@ -57,7 +57,7 @@ cdef inline int64_t fitting(Fractions state, int64_t shape):
 
 
 cpdef int64_t score(Fractions state, int64_t shape, int64_t node):
-    """Return the score of a node for a task, 0..100; -1 if the task does not fit."""
+    """Return the score of a node for a task, 0..100, or -1 if the task does not fit."""
     if not feasible(state, shape, node):
         return -1
     cdef int64_t points = 0  # the rule 'random' only needs to know which nodes fit
@@ -78,7 +78,7 @@ cdef inline int rules_refresh(Fractions state, int64_t shape, int64_t row) excep
     cdef int64_t number, node
     cdef int64_t changes = state.totals[CHANGES]
     cdef int64_t known = state.scored_until[row]
-    # The ring of changes has one entry per node; after more changes, or for another shape, all nodes are scored.
+    # The ring of changes has one entry per node. After more changes, or for another shape, all nodes are scored.
     cdef bint everything = state.scored_shape[row] != shape or changes - known > len(state.changed)
     for number in range(0 if everything else known, len(state.nodes) if everything else changes):
         node = number if everything else state.changed[number % len(state.changed)]
@@ -117,7 +117,7 @@ cdef inline int64_t any_that_fits(Fractions state, int8_t[::1] scores):
     return -1
 
 
-@cython.overflowcheck(False)  # overflow is intended: it drops the upper bits
+@cython.overflowcheck(False)  # overflow is intended, because it drops the upper bits
 cdef inline int64_t draw(uint64_t[::1] random, int64_t below):
     """Return a random integer from 0 to below-1 (xorshift64, upper half; `below` must be less than 2^32)."""
     cdef uint64_t bits = random[0]
@@ -141,10 +141,10 @@ cdef inline int64_t dotproduct(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
-    """Score 100 * (1 - mean over CPU and GPU of what stays free), relative to the largest node.
+    """Score 100 * (1 - mean over CPU and GPU of the capacity that stays free), relative to the largest node.
 
-    The study then stretches the scores to 0..100. This keeps their order and makes no two of them equal, so the same
-    node wins without this step.
+    The study then stretches the scores to 0..100. We omit this step, because it keeps the order of the scores and
+    creates no ties, so the same node wins.
     """
     cdef Shape* task
     cdef PartNode* there
@@ -155,7 +155,7 @@ cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t clustering(Fractions state, int64_t shape, int64_t node):
-    """Prefer nodes with tasks of the same size only, then with some, then without tasks, then others; fuller first."""
+    """Prefer nodes with only tasks of the same size, then with some, then without tasks, then others; fuller first."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t size
@@ -182,7 +182,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
         return 0
     if there.whole == there.gpus:
         return <int64_t>(max(33 - there.gpus, min(33, there.gpus)))
-    # Take the GPUs with the least free capacity that is enough; unused GPUs are needed if too few GPUs are in use.
+    # Take the GPUs with the least free capacity that is enough. Unused GPUs are needed if too few GPUs are in use.
     cdef int64_t used = 0
     for gpu in range(there.gpus):
         left = state.gpu_left[node, gpu]
@@ -197,7 +197,7 @@ cdef inline int64_t packing(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline int64_t fgd(Fractions state, int64_t shape, int64_t node):
-    """Score 100 * sigmoid of the fragment that the task removes, in GPUs; for part of a GPU, use the best GPU."""
+    """Score 100 * sigmoid of the fragment that the task removes, in GPUs. For part of a GPU, use the best GPU."""
     cdef int64_t index
     cdef Shape* task = &state.shapes[shape]
     if task.count == 1 and task.milli < WHOLE_GPU:
@@ -215,7 +215,7 @@ cdef inline int64_t fgd(Fractions state, int64_t shape, int64_t node):
 
 
 cdef inline (int64_t, int64_t) best_gpu(Fractions state, int64_t shape, int64_t node):
-    """Return the best score among the GPUs that fit, and its GPU; ties go to the lowest GPU."""
+    """Return the best score among the GPUs that fit, and the GPU with that score. Ties go to the lowest GPU."""
     cdef Shape* task
     cdef PartNode* there
     cdef int64_t best, chosen, gpu, left, earlier, points
@@ -247,7 +247,7 @@ cdef inline int64_t gain(Fractions state, int64_t before, int64_t after):
 
 
 cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int64_t last):
-    """Return the next GPU after `last` (-1: the first) by free capacity, then index, among the GPUs with enough."""
+    """Return the next GPU after `last` (the first if -1) by free capacity, then index, among the GPUs with enough."""
     cdef int64_t gpu, left, limit
     cdef int64_t chosen = -1
     for gpu in range(state.nodes[node].gpus):
@@ -264,7 +264,7 @@ cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int
 
 
 cdef inline int least_left_of_all(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus) except -1:
-    """Write the GPUs with the least free capacity that is enough; whole GPUs come in index order."""
+    """Write the GPUs with the least free capacity that is enough. Whole GPUs are in index order."""
     cdef int64_t index
     cdef Shape* task = &state.shapes[shape]
     cdef int64_t last = -1

@@ -38,7 +38,7 @@ cdef class Fractions(Arrays):
 cdef class Gangs(Arrays):
     """The arrays that jobs sharing GPUs need in addition to `EngineState` and `Fractions`."""
 
-    # How the jobs of each class are split into parts; each part runs on one node.
+    # How the jobs of each class are split into parts, each of which runs on one node.
     cdef public Gang[::1] gangs
     # Buffer for the GPUs of a part (G,).
     cdef public int32_t[::1] chosen

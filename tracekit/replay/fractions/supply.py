@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are divided into thousandths: the free capacity, and the part that the workload cannot use.
+"""Nodes whose GPUs are divided into thousandths: their free capacity, and the part that the workload cannot use.
 
-The functions that work on them are compiled (fractional.pxi), keep no state of their own and use integers.
+The functions that work on these nodes are compiled (fractional.pxi), keep no state of their own and use integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 RULES = ("random", "dotproduct", "clustering", "packing", "bestfit", "fgd")
-"""Names of the placement rules; `Fractions.rule` is an index into them."""
+"""Names of the placement rules, into which `Fractions.rule` is an index."""
 
 WHOLE = 1_000
 """A whole GPU [milli-GPU]."""
@@ -36,9 +36,9 @@ class Fractions(NamedTuple):
     nodes: NDArray[np.void]
     """PartNode of each node (N,)."""
     gpu_left: NDArray[np.int32]
-    """Free capacity of each GPU [milli-GPU] (N, G); 0 beyond the GPUs of a node."""
+    """Free capacity of each GPU [milli-GPU], or 0 beyond the GPUs of a node (N, G)."""
     holders: NDArray[np.int32]
-    """Tasks on each node by size: part of a GPU, then 1, 2, ... whole GPUs (N, 1 + G)."""
+    """Number of tasks on each node by size: part of a GPU, then 1, 2, ... whole GPUs (N, 1 + G)."""
     accepted: NDArray[np.uint8]
     """Whether a set of models contains a model (sets, models)."""
     shapes: NDArray[np.void]
@@ -46,13 +46,13 @@ class Fractions(NamedTuple):
     expected: NDArray[np.void]
     """The expected workload, Shape (M,)."""
     totals: NDArray[np.int64]
-    """Totals; see CHANGES and the following constants in fractional.pxi (6,)."""
+    """Totals, at the positions given by CHANGES and the constants after it in fractional.pxi (6,)."""
     changed: NDArray[np.int32]
-    """The nodes of the last N changes, a ring: change number i is at i modulo N (N,)."""
+    """The nodes of the last N changes, as a ring in which change number i is at i modulo N (N,)."""
     scores: NDArray[np.int8]
-    """Scores of the nodes for a shape, 0..100, -1 if it does not fit (rows, N). Shape s uses row s modulo rows."""
+    """Scores of the nodes for a shape, 0..100, or -1 if it does not fit (rows, N). Shape s uses row s modulo rows."""
     scored_shape: NDArray[np.int32]
-    """Shape to which a row of `scores` belongs; -1 if none yet (rows,)."""
+    """Shape to which a row of `scores` belongs, or -1 if the row is still unused (rows,)."""
     scored_until: NDArray[np.int64]
     """Number of changes that a row of `scores` includes (rows,)."""
     random: NDArray[np.uint64]
@@ -77,15 +77,16 @@ def fractions(
     supply : Supply
         The nodes.
     tasks : Tasks
-        The tasks that may come; only their shapes are used.
+        The tasks that may come. Only their shapes are used.
     expected : ExpectedWorkload
-        The workload that defines fragmentation; see `expected_workload`.
+        The workload that defines fragmentation (see `expected_workload`).
     rule : str
         A name of RULES.
     seed : int
         Seed of the rule 'random', at least 0.
     rank : array, shape (N,), optional
-        Order of the nodes: `rank[0]` is the index in `supply` of the node that wins every tie. By default, as listed.
+        Order of the nodes: `rank[0]` is the index in `supply` of the node that wins every tie. By default, nodes are in
+        the listed order.
 
     Raises
     ------

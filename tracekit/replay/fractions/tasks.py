@@ -28,7 +28,7 @@ class Tasks:
     shape: NDArray[np.int32]
     """Index of each task's shape (n,)."""
     model_sets: list[str]
-    """Sets of accepted GPU models, joined by '|'; '' accepts any."""
+    """Sets of accepted GPU models, joined by '|', or '' to accept any."""
 
     def __len__(self) -> int:
         return len(self.shape)
@@ -39,7 +39,7 @@ class ExpectedWorkload:
     """The workload that determines which free GPUs are usable."""
 
     shapes: NDArray[np.void]
-    """Its shapes, rows of Shape, most frequent first; `memory` is 0, `weight` is the number of tasks (M,)."""
+    """Its shapes, rows of Shape, most frequent first. `memory` is 0 and `weight` is the number of tasks (M,)."""
     model_sets: list[str]
     """Sets of accepted GPU models, as in `Tasks`."""
 
@@ -77,9 +77,9 @@ def group_tasks(
     cpu_milli, memory_mib : arrays, shape (n,)
         CPU [milli-cores] and host memory [MiB] of each task.
     count, milli : arrays, shape (n,)
-        GPUs of each task, and its request per GPU [milli-GPU]; both 0 if it requests no GPU.
+        GPUs of each task, and its request per GPU [milli-GPU]. Both are 0 if it requests no GPU.
     models : sequence of str, length n
-        Accepted GPU models joined by '|'; '' accepts any.
+        Accepted GPU models joined by '|', or '' to accept any.
     """
     tasks = pl.DataFrame(
         {"cpu": cpu_milli, "memory": memory_mib, "count": count, "milli": milli, "models": list(models)},
@@ -97,14 +97,14 @@ def group_tasks(
 
 
 def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks:
-    """Return the shapes of a replay's jobs; unknown CPU and memory requests count as 0.
+    """Return the shapes of a replay's jobs. Unknown CPU and memory requests count as 0.
 
     Parameters
     ----------
     jobs : Jobs
-        The jobs; the name of a GPU model may join several models with '|'.
+        The jobs. The name of a GPU model may join several models with '|'.
     cpu, memory : bool
-        Whether CPU and host memory are used; take the values from `supply_of`.
+        Whether CPU and host memory are used, as returned by `supply_of`.
     """
     nothing = np.zeros(len(jobs), dtype=np.int64)
     names = pl.Series([*jobs.models, ""], dtype=pl.String)
@@ -120,8 +120,8 @@ def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks
 def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     """Return the nodes of a replay's cluster, and whether CPU and memory are known for all of them.
 
-    Virtual clusters are merged and quotas are ignored. Nodes that join later are excluded. A resource that is
-    unknown for some node is not modelled: it is 0 everywhere, and the tasks must ignore it too.
+    Virtual clusters are merged and quotas are ignored. Nodes that join later are excluded. A resource that is unknown
+    for some node is not modelled: it is 0 everywhere, and the tasks must also ignore it.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]
@@ -137,11 +137,11 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
 
 
 def expected_workload(tasks: Tasks, popularity: float = 0.95) -> ExpectedWorkload:
-    """Return the most frequent task shapes: the workload whose needs define fragmentation.
+    """Return the most frequent task shapes, which form the workload whose needs define fragmentation.
 
     Shapes are counted without host memory and taken in order of decreasing number of tasks (ties: larger CPU, GPU share
     and GPUs first, then later set of models) until they cover the share `popularity` of the tasks. Tasks without GPUs
-    count too. This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
+    also count. This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Outages and checkpoints as the settings request them: the texts, and the checkpoints of each job."""
+"""Outages and checkpoints as requested in the settings: the option values, and the checkpoints of each job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Text options of a replay with outages: the source of outages, and the checkpoints of jobs.
+# Options of a replay with outages: the source of outages, and the checkpoints of jobs.
 
 _OUTAGES_HINT = "recorded, model, or rate=0.005,repair=4 (outages per node and day; hours)"
 _CHECKPOINT_HINT = "such as interval=3600,cost=60,restart=300 in seconds; interval may be daly or none"
@@ -30,9 +30,9 @@ class OutagesAsked:
 
     kind: Literal["recorded", "model", "rate"]
     rate: float = 0.0
-    """For the kind rate: outages per node and day."""
+    """For the kind 'rate', the number of outages per node and day."""
     repair_h: float | None = None
-    """For the kind rate: mean length of an outage [hours]; None uses the lengths in the log."""
+    """For the kind 'rate', the mean length of an outage [hours], or None to use the lengths in the log."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class CheckpointsAsked:
     """
 
     interval_s: float | Literal["daly", "none"] = 3600.0
-    """Work between two checkpoints [s]; 'daly' is optimal for each job's failure rate, 'none' saves nothing."""
+    """Work between two checkpoints [s], 'daly' for the optimum at each job's failure rate, or 'none' for no saving."""
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]."""
     restart_s: float = 300.0
-    """Time from getting GPUs again until work resumes from the last checkpoint [s]."""
+    """Time from when a job gets GPUs again until work resumes from the last checkpoint [s]."""
 
     @property
     def words(self) -> str:
@@ -68,7 +68,7 @@ def read_outages(text: str) -> OutagesAsked:
     Raises
     ------
     UsageError
-        The text is not a source of outages, or a number is out of range.
+        The value is not a source of outages, or a number is out of range.
     """
     if text in ("recorded", "model"):
         return OutagesAsked("recorded" if text == "recorded" else "model")
@@ -79,13 +79,13 @@ def read_outages(text: str) -> OutagesAsked:
 
 
 def read_checkpoints(text: str | None) -> CheckpointsAsked:
-    """Parse a checkpoint rule, such as 'interval=3600,cost=60,restart=300'; missing parts get their defaults.
+    """Parse a checkpoint rule, such as 'interval=3600,cost=60,restart=300'. Missing parts get their defaults.
 
     Raises
     ------
     UsageError
-        The text is not a checkpoint rule, a number is out of range, or a checkpoint costs more than the work that it
-        saves.
+        The value is not a checkpoint rule, a number is out of range, or a checkpoint costs more time than the work that
+        it saves.
     """
     if text is None:
         return CheckpointsAsked()
@@ -106,13 +106,13 @@ def read_checkpoints(text: str | None) -> CheckpointsAsked:
 
 
 _Parts = dict[str, tuple[bool, tuple[str, ...]]]
-"""Names of the parts of a text; whether a part's number must be above 0; words that are allowed instead."""
+"""The parts of an option value by name: whether the number must be above 0, and the words allowed instead."""
 _OUTAGE_PARTS: _Parts = {"rate": (False, ()), "repair": (True, ())}
 _CHECKPOINT_PARTS: _Parts = {"interval": (True, ("daly", "none")), "cost": (False, ()), "restart": (False, ())}
 
 
 def _values(text: str, parts: _Parts, where: str, hint: str) -> dict[str, Any]:
-    """Return the numbers and words of a text such as 'interval=daly,cost=60'."""
+    """Return the numbers and words in an option value such as 'interval=daly,cost=60'."""
     values: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -149,16 +149,16 @@ class Checkpoints:
     """The checkpoints of jobs, in the engine's units.
 
     A running job saves its work after every `period_ms` of running, not counting restarts and other overheads. The time
-    that checkpoints take is spread evenly: work proceeds at `progress_ppm` of its speed. At each checkpoint the job has
-    therefore done as much work as if it had worked for the interval and then stopped to save.
+    that checkpoints take is spread evenly, so work proceeds at `progress_ppm` of its speed. At each checkpoint, the job
+    has therefore done as much work as if it had worked for the interval and then stopped to save.
     """
 
     period_ms: NDArray[np.int64]
-    """Interval plus cost of a checkpoint, at least 1 [ms]; 2^62 for a job that saves nothing (n,)."""
+    """Checkpoint interval plus cost [ms], at least 1, or 2^62 for a job that saves nothing (n,)."""
     progress_ppm: NDArray[np.int32]
-    """Share of the time spent on work, not on saving it [ppm] (n,)."""
+    """Share of the time spent on work rather than on saving it [ppm] (n,)."""
     restart_ms: int
-    """Time after an outage from getting GPUs again until work resumes [ms]."""
+    """Time from when a job gets GPUs again after an outage until its work resumes [ms]."""
 
 
 def gang_nodes(jobs: Jobs, cluster: Cluster) -> NDArray[np.int64]:
@@ -173,7 +173,7 @@ def checkpoints_for(asked: CheckpointsAsked, jobs: Jobs, cluster: Cluster, rate_
     Parameters
     ----------
     rate_per_ms : float
-        Outages per node and millisecond; a job on n nodes fails n times as often if nodes fail independently.
+        Outages per node and millisecond. A job on n nodes fails n times as often if nodes fail independently.
     """
     n = len(jobs)
     restart_ms = round(asked.restart_s * 1000)

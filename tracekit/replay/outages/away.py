@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tracekit.replay.outages.failures import Outages
 
 
-# Lent spares: until the spares are needed, preemptible jobs run on them.
+# Lent spares, on which preemptible jobs run until the spares are needed.
 #
-# A node in reserve has a row of its own in the cluster, which only these jobs may use, next to its row for regular
-# work. The two rows are never present at the same time.
+# A node in reserve has two rows in the cluster: one that only preemptible jobs may use, and one for regular work. The
+# two rows are never present at the same time.
 
 _RACK = "lent spares"
 
@@ -40,7 +40,7 @@ def lent_spans(
     Parameters
     ----------
     standing_by : sequence
-        Times [ms], ascending, each with the nodes that are in reserve from then on.
+        Times [ms] in ascending order, each with the nodes that are in reserve from then on.
     changes : iterable
         Time [ms], node, whether it joins, whether its jobs stop.
     """
@@ -69,7 +69,8 @@ def lent_spans(
 def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dict[int, int], dict[int, int]]:
     """Return a cluster with an extra, absent row for each given node, and the new rows of all nodes and lent nodes.
 
-    Rows of lent nodes form groups of their own, the last ones of their domain and GPU model. Changes are dropped.
+    Rows of lent nodes form groups of their own, which are the last ones of their domain and GPU model. Changes are
+    dropped.
     """
     picked = np.concatenate([np.arange(cluster.nodes), np.array(nodes, np.int64)])
     lent = np.arange(len(picked)) >= cluster.nodes
@@ -108,7 +109,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
     """Return the initial spares: from each pool in proportion to its nodes, and from its racks in turn.
 
     Spares are the last nodes of a rack, taken from the rack with the most remaining nodes. Each pool keeps at least one
-    working node; without it, jobs that need this kind would wait forever, and its spares would replace no node.
+    working node. Otherwise, jobs that need this kind would wait forever, and the pool's spares would replace no node.
 
     Raises
     ------
@@ -140,7 +141,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
 
 
 def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
-    """Return proportional shares, each at least 1 below its weight; the remainder is shared in the same way."""
+    """Return proportional shares, each at least 1 below its weight. The remainder is shared in the same way."""
     found = np.zeros_like(weights)
     while number:
         room = weights - 1 - found
@@ -151,15 +152,15 @@ def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
 
 
 _Change = tuple[int, int, bool, bool]
-"""Time [ms], node, whether it joins, whether its jobs stop."""
+"""Time [ms], node, whether it joins, and whether its jobs stop."""
 
 
 def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: bool = False) -> Cluster:
     """Return the cluster with its nodes away during the outages, in addition to their other absences.
 
     `spares` nodes are kept idle in reserve. With `lend`, preemptible jobs may use them and are stopped, as by a
-    failure, when the spare is needed. When a node leaves, a spare of the same domain, GPU model and size joins at once,
-    preferably one of the same rack. A node that comes back becomes a spare if its place is taken.
+    failure, when the spare is needed. When a node leaves, a spare with the same domain, GPU model and size joins at
+    once, preferably one in the same rack. A node that comes back becomes a spare if its place is taken.
 
     Raises
     ------
@@ -210,7 +211,7 @@ def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:
 
 
 def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
-    # Stops come before joins: a job can then continue on a spare at the same time.
+    # Stops come before joins, so a job can continue on a spare at the same time.
     ordered = sorted(changes, key=lambda change: (change[0], change[2], not change[3], change[1]))
     return replace(
         cluster,
@@ -223,7 +224,7 @@ def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
 
 
 def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
-    """Return the cluster with the nodes selected by `nodes` always available (N,)."""
+    """Return the cluster in which the nodes selected by `nodes` are always available (N,)."""
     kept = ~nodes[cluster.change_node]
     return replace(
         cluster,
@@ -236,7 +237,7 @@ def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
 
 
 def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
-    """Return the spans in which each node is away for any reason [ms]; the spans do not touch."""
+    """Return the spans in which each node is away for any reason [ms]. The spans do not touch."""
     spans: list[list[tuple[int, int]]] = [[] for _ in range(cluster.nodes)]
     since: list[int | None] = [-NO_END if absent else None for absent in cluster.absent.tolist()]
     for time, node, up in cluster.effective_changes():
@@ -261,7 +262,7 @@ class _Reserve:
         self.pool_of = {node: pool for pool in pools_of(cluster) for node in pool}
         waiting = set(spares)
         self.lacking = {id(pool): 0 for pool in self.pool_of.values()}
-        """Number of working nodes that a pool lacks."""
+        """Number of working nodes that are missing in each pool."""
         self.standing_by = {node for node in waiting if there[node]}
         self.working = [works and node not in waiting for node, works in enumerate(there)]
         for node, works in enumerate(there):

@@ -25,7 +25,7 @@ _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages per node and day; hours)"
 _MOST_DRAWN = 20_000_000
-"""Largest number of sampled outages; each takes about 25 bytes and is an event of the replay."""
+"""Largest number of sampled outages. Each takes about 25 bytes and is an event of the replay."""
 _SPANS = 3
 """The sampling window is this many times the span from first to last submission plus the longest run time."""
 
@@ -39,19 +39,19 @@ class Outages:
     since_ms: NDArray[np.int64]
     """Start, after the origin of the jobs [ms] (m,)."""
     until_ms: NDArray[np.int64]
-    """End [ms]; NO_END if unknown (m,)."""
+    """End [ms], or NO_END if unknown (m,)."""
     kills: NDArray[np.bool_]
-    """Whether jobs on the node stop at the start: they do if it is down, but not if it is drained (m,)."""
+    """Whether jobs on the node stop at the start, which they do if it is down but not if it is drained (m,)."""
     node_ms: float
     """Observation time of these outages, summed over nodes [ms]."""
     origin: str
     """The source of the outages, for readers."""
     end_ms: int | None = None
-    """End of the sampling window [ms]; None if the outages were not sampled."""
+    """End of the sampling window [ms], or None if the outages were not sampled."""
 
     @property
     def rate_per_ms(self) -> float:
-        """Outages that stop jobs, per node and millisecond in which the node works; 0 without outages.
+        """Rate of outages that stop jobs, per node and millisecond in which the node works, or 0 if there are none.
 
         Overlapping outages of a node count as one.
         """
@@ -75,7 +75,7 @@ class Outages:
 
 
 def horizon_ms(jobs: Jobs) -> int:
-    """Return the end of the sampling window [ms]: 3 times the sum of last submission and longest run time."""
+    """Return the end of the sampling window [ms], which is 3 times the sum of last submission and longest run time."""
     return _SPANS * int(jobs.arrival_ms.max(initial=0) + jobs.work_ms.max(initial=0))
 
 
@@ -84,12 +84,12 @@ def outages_for(
 ) -> Outages:
     """Return the outages for a replay.
 
-    They are the same for every policy, so only the policies differ (common random numbers).
+    The outages are the same for every policy, so that only the policies differ (common random numbers).
 
     Raises
     ------
     UsageError
-        The request is for outages of the log, but the log has no outages.
+        Outages from the log are requested, but the log has no outages.
     """
     if asked.kind == "recorded":
         return recorded_outages(trace, cluster, jobs, load)
@@ -101,7 +101,7 @@ def outages_for(
 
 
 def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0) -> Outages:
-    """Return the outages in the table node_events, for the nodes of the cluster.
+    """Return the outages in the node_events table for the nodes of the cluster.
 
     Degraded nodes keep working. An event that ends before it begins is ignored. Jobs stop if a node goes down, and keep
     running if it is drained or in maintenance.
@@ -125,7 +125,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     left_out = int((~known).sum())
     origin = f"{int(known.sum()):,} recorded absences"
     if left_out:
-        origin += f"; {left_out:,} more of nodes that this cluster does not have are excluded"
+        origin += f"; {left_out:,} more are excluded because this cluster lacks their nodes"
     silent = cluster.nodes - len(np.unique(node[known]))
     if silent:
         origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
@@ -137,9 +137,9 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
 def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
     """Return outages based on the log: each node gets the recorded outages of a randomly chosen node.
 
-    Nodes that never failed can be chosen too, so bad nodes stay as rare as in the log. The log is shifted by a
-    random time, the same for all nodes, and wraps around, so faults that came together stay together. An outage with an
-    unknown end lasts to the end of the log.
+    Nodes that never failed can also be chosen, so bad nodes stay as rare as in the log. The log is shifted by the same
+    random time for all nodes and wraps around, so faults that occurred together stay together. An outage with an
+    unknown end lasts until the end of the log.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         .sort("since", "node", "length", "kills")
     )
     origin = (
-        f"sampled from the log: each node has the outages of a random one of its {len(names):,} nodes; the log is "
+        f"sampled from the log: each node gets the outages of one of {len(names):,} nodes at random; the log is "
         f"shifted by {turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and wraps around"
     )
     if not trace.has("nodes"):
@@ -193,14 +193,15 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
 def drawn_at_rate(
     rate: float, repair: float | NDArray[np.int64], cluster: Cluster, end_ms: int, rng: np.random.Generator
 ) -> Outages:
-    """Return outages that occur at a constant rate, independently on every node; each stops the jobs on the node.
+    """Draw outages that occur at a constant rate, independently on every node. Each stops the jobs on its node.
 
     Parameters
     ----------
     rate : float
-        Outages per node and day of work; the time between two is drawn from an exponential distribution.
+        Outages per node and day of work. The time between two outages is drawn from an exponential distribution.
     repair : float or array
-        Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to sample from [ms].
+        Mean length of an outage, if lengths are drawn from an exponential distribution [hours], or lengths to sample
+        from [ms].
     end_ms : int
         No outage begins after this time [ms].
 
@@ -262,7 +263,7 @@ def _node_names(trace: Trace, events: pl.DataFrame) -> list[str]:
 
 
 def _window(events: pl.DataFrame, jobs: Jobs) -> tuple[int, int]:
-    """Return the time that the log covers: from its first to its last known event or submission [ms]."""
+    """Return the period that the log covers, from its first to its last known event or submission [ms]."""
     since, until = events["since"].to_numpy(), events["until"].to_numpy()
     known = [since, until[until < NO_END], jobs.submit_ms]
     first = min(int(times.min(initial=0)) for times in known)

@@ -1,9 +1,9 @@
 """The costs and savings of checkpoints: best intervals, time to finish, and the useful share of that time.
 
-The model is that of Daly (2006). A job works in segments: `interval_s` of work, then a checkpoint of `cost_s`; the last
-segment may be shorter and then has a proportional cost. A failure loses the work since the last checkpoint. The job is
-then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`; it may fail during
-loading and then starts loading again. Failures are detected at once, and the first start is free.
+The model is that of Daly (2006). A job works in segments of `interval_s` of work, each followed by a checkpoint of
+`cost_s`. The last segment may be shorter, with a proportional cost. A failure loses the work since the last checkpoint.
+The job is then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`. If it
+fails while loading, it starts loading again. Failures are detected at once, and the first start is free.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974); Daly, "A higher order
 estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006).
@@ -19,7 +19,7 @@ from tracekit.errors import UsageError
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """The checkpoint interval of a job, and the times of saving and restarting.
+    """The checkpoint interval of a job, and the times that saving and restarting take.
 
     Raises
     ------
@@ -28,11 +28,11 @@ class CheckpointRule:
     """
 
     interval_s: float
-    """Work between two checkpoints [s]; infinite without checkpoints."""
+    """Work between two checkpoints [s], which is infinite without checkpoints."""
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]. If it exceeds the interval, most time goes into saving."""
     restart_s: float = 0.0
-    """Time from having all nodes again until work resumes [s]."""
+    """Time from when the job has all nodes again until work resumes [s]."""
     away_s: float = 0.0
     """Mean time from a failure until the job has all nodes again [s]."""
 
@@ -56,7 +56,8 @@ def young_interval(cost_s: float, mtbf_s: float) -> float:
     cost_s : float
         Cost of a checkpoint, d [s].
     mtbf_s : float
-        Mean time between failures of the job, M [s]; if it is infinite, nothing fails and the interval is infinite too.
+        Mean time between failures of the job, M [s]. If it is infinite, nothing fails and the interval is also
+        infinite.
 
     Raises
     ------
@@ -95,15 +96,15 @@ def daly_interval(cost_s: float, mtbf_s: float) -> float:
 def best_interval(cost_s: float, rate_per_s: float) -> float:
     """Return the work between two checkpoints that minimizes lost time if failures are exponential [s].
 
-    It maximizes `expected_ettr` and is the root of l t = 1 - exp(-l (t + d)), with rate l and cost d; in terms of the
-    Lambert function l t = 1 + W(-exp(-1 - l d)). It does not depend on the restart time or on the time away.
+    It maximizes `expected_ettr` and is the root of l t = 1 - exp(-l (t + d)), with rate l and cost d. In terms of the
+    Lambert function, l t = 1 + W(-exp(-1 - l d)). It does not depend on the restart time or on the time away.
 
     Parameters
     ----------
     cost_s : float
         Cost of a checkpoint [s]. If it is 0, the shortest interval is the best, and the result is 0.
     rate_per_s : float
-        Failures per second of the job's run time; if it is 0, the result is infinite: never save.
+        Failures per second of the job's run time. If it is 0, the result is infinite, so the job never saves.
 
     Raises
     ------
@@ -126,7 +127,7 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
 
 
 def expected_failures(work_s: float, rule: CheckpointRule, rate_per_s: float) -> float:
-    """Return the mean number of failures of a job until its work is done, if failures are exponential.
+    """Return a job's mean number of failures until its work is done, if failures are exponential.
 
     A segment of length L, its checkpoint included, has exp(l R) * (exp(l L) - 1) failures on average, including
     failures during restarts, with rate l and restart R. The result is infinite above 1e308.
@@ -152,8 +153,8 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
     """Return the mean time from the start of a job until its work is done, if failures are exponential [s].
 
     A segment of length L takes exp(l R) * (exp(l L) - 1) * (1 / l + A), with rate l, restart R and mean time away A
-    (for A = 0 this is Daly's complete cost function). Without failures it is the time for the work and its checkpoints.
-    The result is infinite above 1e308 s.
+    (for A = 0, this is Daly's complete cost function). Without failures, it is the time for the work and its
+    checkpoints. The result is infinite above 1e308 s.
 
     Parameters
     ----------
@@ -177,8 +178,8 @@ def expected_wall_s(work_s: float, rule: CheckpointRule, rate_per_s: float) -> f
 def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None = None) -> float:
     """Return the effective training time ratio: mean time of useful work / time from start to end [0..1].
 
-    Failures are exponential. The ratio is the work over its `expected_wall_s`; without `work_s` it is the ratio of
-    whole segments.
+    Failures are exponential. The ratio is the work over its `expected_wall_s`, or that of whole segments if `work_s` is
+    not given.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None 
     rate_per_s : float
         Failures of the job per second in which it works, saves or restarts.
     work_s : float, optional
-        Time that the work itself takes [s]; by default the work is endless.
+        Time that the work itself takes [s]. By default, the work is endless.
 
     Raises
     ------

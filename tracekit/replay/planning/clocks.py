@@ -1,4 +1,4 @@
-"""Clocks that plans set for jobs: the power of GPUs by clock, the energy at these clocks, and the power over time."""
+"""Clocks that plans set for jobs: GPU power by clock, the energy used at these clocks, and the power over time."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class ClockPower:
     s0: float
     """Share of the peak power that does not fall with the clock [0..1]."""
     cap_mw: int = -1
-    """Power cap that the plans aim to keep, idle GPUs included [mW]; -1 if none."""
+    """Power cap that the plans aim to keep, idle GPUs included [mW], or -1 if none."""
 
     def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of `draw.busy` at the given clocks [0..1]."""
+        """Return the share of `draw.busy` that is used at the given clocks [0..1]."""
         return np.asarray(self.s0 + (1 - self.s0) * clock**3)
 
 
 class ClockBook:
-    """The clock of each job of one run, and the energy of its GPUs beyond their idle power."""
+    """The clock of each job in one run, and the energy that its GPUs use beyond their idle power."""
 
     def __init__(self, power: ClockPower, state: EngineState, cluster: Cluster, name: str) -> None:
         n = len(state.jobs)
@@ -53,14 +53,14 @@ class ClockBook:
         self.since: NDArray[np.int64] = np.zeros(n, np.int64)
         """Service of each job when its clock was last set [GPU*ms] (n,)."""
         self.drawn_mw_ms = 0.0
-        """Energy beyond the idle power, up to the last time clocks were set."""
+        """Energy beyond the idle power, up to the last time that clocks were set."""
         self.now_ms = self.level_mw = self.peak_mw = self.over_ms = self.slowed_ms = self.changes = 0
         self.slowed = False
         self.mean_mw = float(power.draw.idle.sum()) / max(cluster.total_gpus, 1)
         self.look()
 
     def begin(self, planned: Any, clocks: Any) -> None:
-        """Set the clocks of the jobs of a plan that is about to be carried out; None is full clock.
+        """Set the clocks of the jobs in a plan that is about to be carried out, to full clock if None.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class ClockBook:
         self._pass_time(int(g["now"]))
         job = self.state.events["job"][: int(g["event_size"])]
         there = int((nodes["gpus"] * nodes["up"]).sum())
-        # GPUs in use on nodes that have left use the cluster's mean power.
+        # GPUs in use on nodes that have left count with the cluster's mean power.
         left = max(int(g["busy"]) + int(g["free"]) - there, 0) * self.mean_mw
         idle = float((self.power.draw.idle * nodes["up"]).sum()) + left
         self.level_mw = round(idle + float((self.state.jobs["gpus"][job] * self.on_top[job]).sum()))
@@ -110,7 +110,7 @@ class ClockBook:
             self.over_ms += elapsed * (self.power.cap_mw >= 0 and self.level_mw > self.power.cap_mw)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the energy, and with the power used if the plans keep to a cap."""
+        """Add the energy to the outcome, and also the power used if the plans keep to a cap."""
         self._pass_time(outcome.makespan_ms)
         served = outcome.held_milli_ms // 1000
         on_top = self.drawn_mw_ms + float(((served - self.since) * self.on_top).sum())

@@ -1,4 +1,4 @@
-"""Planners, which consider all jobs at once: the plans, and a run that asks for plans and carries them out."""
+"""Planners, which consider all jobs at once: their plans, and a run that requests plans and carries them out."""
 
 from __future__ import annotations
 
@@ -31,57 +31,57 @@ if TYPE_CHECKING:
 class Plan:
     """The decision of a planner: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep` is set.
 
-    Jobs are placed in the given order; a job that finds no place waits. Requesting more GPUs than a domain has is an
-    error.
+    Jobs are placed in the given order, and a job that finds no place waits. It is an error to request more GPUs than a
+    domain has.
     """
 
     job: NDArray[np.int64]
     """Indices into the arrays of `Jobs`, each at most once (k,)."""
     gpus: NDArray[np.int64]
-    """GPUs for each job; 0 is the same as not naming the job (k,)."""
+    """GPUs for each job, where 0 is the same as not naming the job (k,)."""
     rate: NDArray[np.int64] | None = None
-    """Speed of each job with these GPUs [ppm of the recorded speed], before spread and GPU model; None is full speed
-    (k,)."""
+    """Speed of each job with these GPUs [ppm of the recorded speed], before the effects of spread and GPU model, or
+    None for full speed (k,)."""
     group: NDArray[np.int64] | None = None
-    """Group of nodes for each job, -1 for any (k,)."""
+    """Group of nodes for each job, or -1 for any group (k,)."""
     model: NDArray[np.int64] | None = None
-    """GPU model for each job, index into `Cluster.models`, -1 for any model that it accepts (k,)."""
+    """GPU model for each job, index into `Cluster.models`, or -1 for any model that the job accepts (k,)."""
     keep: bool = False
     """Whether running jobs that are not named keep their GPUs and speed."""
     optional: int = 0
-    """Number of jobs at the end of the list that may exceed the available GPUs: each starts only if there is room."""
+    """Number of jobs at the end of the list that may exceed the available GPUs. Each starts only if there is room."""
     wake_ms: int = -1
-    """Time at which to ask again even if nothing happens [ms]; -1 for never."""
+    """Time at which to request another plan even if nothing happens [ms], or -1 for never."""
     lost_ms: NDArray[np.int64] | None = None
-    """Run time since its last checkpoint that each job must redo if it is stopped or moved, in addition to the cost of
-    stopping or moving [ms]; None is 0 (k,)."""
+    """Run time since its last checkpoint that each job must redo if it is stopped or moved [ms], in addition to the
+    cost of stopping or moving, or None for 0 (k,)."""
     place: NDArray[np.int64] | None = None
-    """Named nodes: rows (place in `job`, node, GPUs there), for some or all jobs (r, 3). Such a job is placed before
-    the others, exactly there, or continues if it runs there. If jobs share GPUs, a fourth number may give the index of
-    the first GPU in the node, or -1 for GPUs without any job (r, 4)."""
+    """Named nodes for some or all jobs, as rows (place in `job`, node, GPUs there) (r, 3). A job with named nodes is
+    placed exactly there before the others, or continues if it runs there. If jobs share GPUs, a fourth number may give
+    the index of the first GPU in the node, or -1 for GPUs without any job (r, 4)."""
     beside: NDArray[np.int64] | None = None
-    """For sharing: the job, named earlier or kept, whose GPUs each job shares (k,). If it is the job itself, only jobs
-    that name this job share its GPUs. -1 leaves a running job where it is, and gives other jobs GPUs without any job.
-    A job whose `beside` waits also waits; a job whose `beside` ends keeps the GPUs."""
+    """If jobs share GPUs, the job whose GPUs each job shares, which must be named earlier or kept (k,). If it is the
+    job itself, only jobs that name this job share its GPUs. -1 leaves a running job where it is, and gives other jobs
+    GPUs without any job. A job whose `beside` waits also waits. A job whose `beside` ends keeps the GPUs."""
     clock: NDArray[np.int64] | None = None
-    """Clock of each job's GPUs [ppm of the full clock]; None is full clock (k,). It requires a Planner with `clocks`
-    and affects only the energy; its effect on the speed must be part of `rate`."""
+    """Clock of each job's GPUs [ppm of the full clock], or None for full clock (k,). It requires a Planner with
+    `clocks` and affects only the energy. Its effect on the speed must be part of `rate`."""
     exchange: NDArray[np.int64] | None = None
-    """Nodes whose future changes are exchanged: rows (node, other), both available and with the same group and GPUs
-    (r, 2). This lets a plan choose the nodes that leave if the cluster sets only their number."""
+    """Nodes whose future changes are exchanged, as rows (node, other). Both must be available and have the same group
+    and GPUs (r, 2). This lets a plan choose the nodes that leave if the cluster sets only their number."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """A policy that considers all jobs at once and decides how many GPUs each should have."""
+    """A policy that considers all jobs at once and decides how many GPUs each job should have."""
 
     plan: Callable[[View], Plan]
     """Called after every event, or in rounds."""
     begin: Callable[[View], None] | None = None
-    """Called before the first plan of every run, to forget the previous run: a planner may run more than once."""
+    """Called before the first plan of every run to forget the previous run. A planner may run more than once."""
     round_ms: int = 0
-    """Make plans only at multiples of this time, if something has happened since the last plan [ms]; 0: at every
-    event."""
+    """Make plans only at multiples of this time [ms], and only if something has happened since the last plan. If 0,
+    make a plan at every event."""
     gap_ms: int = 0
     """Minimum time between two plans that events request [ms]."""
     any_model: bool = False
@@ -89,22 +89,22 @@ class Planner:
     fit: Literal["place", "count"] = "place"
     """'place' if gangs need GPUs on specific nodes, 'count' if they only need enough free GPUs."""
     scope: Literal[0, 1, 2] = 2
-    """How far a gang may spread: 0 the fewest nodes, 1 any nodes of a group, 2 all nodes of a model."""
+    """How far a gang may spread: over the fewest nodes (0), any nodes of a group (1) or all nodes of a model (2)."""
     overhead_ms: NDArray[np.int64] | None = None
-    """Cost of each preemption and migration by number of GPUs; the last entry covers larger gangs [ms]; None is 0."""
+    """Cost per preemption or migration by number of GPUs [ms], or None for 0. The last entry covers larger gangs."""
     resize_ms: int = 0
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None
-    """Expected run times (n,) [ms]; None means the actual run times."""
+    """Expected run times [ms], or None for the actual run times (n,)."""
     names_nodes: bool = False
     """Whether `Plan.place` may name nodes."""
     share: int = 1
-    """Number of jobs that a GPU may have, set by `Plan.beside` or `Plan.place`. The plan sets their speeds."""
+    """Maximum number of jobs on a GPU, which `Plan.beside` or `Plan.place` put there. The plan sets their speeds."""
     wide: bool = False
-    """Whether to accept jobs that fit only if spread as far as `scope` allows; otherwise, jobs must fit on the fewest
+    """Whether to accept jobs that fit only if they spread as far as `scope` allows. If not, jobs must fit on the fewest
     nodes."""
     spread: bool = True
-    """Whether the engine slows gangs on more nodes than they need (M4); if not, the plan's rates include this
+    """Whether the engine slows gangs on more nodes than they need (M4). If not, the plan's rates must include this
     effect."""
 
     clocks: ClockPower | None = None
@@ -144,8 +144,7 @@ class Planner:
         return Run(state, _steps(self, state, arrays, setting, book), complete)
 
 
-# Exchange the future changes of nodes: the cluster sets the number of identical nodes that leave, and a plan chooses
-# the nodes.
+# Exchange the future changes of nodes. The cluster sets how many identical nodes leave, and a plan chooses which.
 
 
 def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
@@ -154,9 +153,9 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
     Parameters
     ----------
     state : EngineState
-        Its changes are modified.
+        The state whose changes are modified.
     pairs : array, optional
-        Rows (node, other), carried out one after the other (r, 2); None for none.
+        Rows (node, other), exchanged one after the other (r, 2). None if there are no pairs.
     name : str
         Name of the policy.
 
@@ -187,7 +186,7 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
 
 _Result = TypeVar("_Result")
 _IDLE_PLANS = 1000
-"""Number of plans in a row that start nothing, with nothing running or pending, before the remaining jobs wait
+"""Number of plans in a row that start nothing, while nothing is running or pending, after which the remaining jobs wait
 forever."""
 _PLANS = 1000
 """Number of plans between checks for progress updates and interrupts."""
@@ -215,7 +214,7 @@ def _steps(
                 plan = _ask(planner, view, name)
                 if plan.clock is not None and book is None:
                     raise UsageError(f"the policy {name} gave clocks, which needs a Planner with clocks", hint=HINT)
-                # Skip empty plans: if a planner names only changes, most of its plans are empty.
+                # Skip empty plans, because most plans are empty if a planner names only changes.
                 if not plan.keep or np.size(plan.job) or plan.optional:
                     read = reader.read(plan)
                     if book is not None:
@@ -237,7 +236,7 @@ def _steps(
 
 
 def _state(planner: Planner, setting: Setting) -> EngineState:
-    """Return the state for a planner: nothing is queued, and several jobs may share a GPU."""
+    """Return the state for a planner, in which nothing is queued and several jobs may share a GPU."""
     # A gang that may be spread fits wherever a relaxed gang fits.
     order = Ordered(
         by_arrival,
@@ -258,14 +257,14 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     total = int(gpus.sum())
     state.g["seats"] = 1
     state.nodes["seat"] = np.cumsum(gpus) - gpus
-    # Twice the seats: a moving job keeps its old allocation until it has the new one.
+    # Twice the seats, because a job that moves keeps its old allocation until it has the new one.
     allocations = unused_allocations(total + 2 * total * share + 1)
     state.g["unused_allocation"] = total
     return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
 def _view(planner: Planner, state: EngineState, arrays: Any, name: str) -> View:
-    """Return the planner's view of a run, after the planner began the run."""
+    """Let the planner begin a run, and return its view of the run."""
     view = View(state, arrays)
     if planner.begin is not None:
         _called(planner.begin, view, name)
@@ -301,7 +300,7 @@ class PlanArrays(NamedTuple):
     jobs: NDArray[np.int64]
     """The jobs."""
     gpus: NDArray[np.int64]
-    """GPUs; 0 means none."""
+    """Number of GPUs, or 0 for none."""
     rates: NDArray[np.int64]
     """Speed [ppm]."""
     groups: NDArray[np.int64]
@@ -311,11 +310,11 @@ class PlanArrays(NamedTuple):
     optional: NDArray[np.uint8]
     """Whether each job may exceed the available room."""
     rows: NDArray[np.int64] | None
-    """Nodes that the plan names (r, 4), by place in the plan; None if the planner names no nodes."""
+    """Nodes that the plan names, by place in the plan (r, 4), or None if the planner names no nodes."""
     ends: NDArray[np.int64] | None
     """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
-    """The job whose GPUs each job shares (k,); None if jobs do not share GPUs."""
+    """The job whose GPUs each job shares (k,), or None if jobs do not share GPUs."""
     lost: NDArray[np.int64]
     """Run time that each job must redo if it is stopped or moved [ms]."""
     share: int
@@ -339,7 +338,7 @@ class PlanReader:
         self._grow(64)
 
     def _grow(self, count: int) -> None:
-        """Allocate the defaults for a plan of `count` jobs; most plans use them, and no plan writes to them."""
+        """Allocate the defaults for a plan of `count` jobs. Most plans use them, and no plan writes to them."""
         if count > self._room:
             self._room = 2 * count
             self._full, self._none, self._zeros = (np.full(self._room, usual) for usual in (_FULL_SPEED, -1, 0))
@@ -409,11 +408,11 @@ class PlanReader:
         array = np.asarray(values)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
             raise self._error(f"made a plan whose {what} are not a list of whole numbers")
-        # Always copy: compiled code would need a second version for read-only arrays.
+        # Always copy, because compiled code would need a second version for read-only arrays.
         return np.array(array, np.int64)
 
     def _rows(self, plan: Plan) -> NDArray[np.int64] | None:
-        """Return the named nodes as sorted rows (place, node, GPUs, GPU); None if the planner names no nodes."""
+        """Return the named nodes as sorted rows (place, node, GPUs, GPU), or None if the planner names no nodes."""
         if plan.place is None:
             named = self.planner.names_nodes or self.planner.share > 1
             return np.zeros((0, 4), np.int64) if named else None
@@ -434,7 +433,7 @@ class PlanReader:
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
 
     def _check_rows(self, plan: PlanArrays, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
-        """Raise an error if rows name unknown nodes, a GPU twice, or a number of GPUs other than the plan's."""
+        """Raise an error if rows name unknown nodes, a GPU twice, or a number of GPUs that differs from the plan's."""
         place, node, gpus, gpu = rows.T
         bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
         if len(bad):

@@ -4,7 +4,7 @@
 # job (NONE). If jobs share GPUs, the `beside` of a job is the job whose GPUs it shares. It is the job itself if only
 # jobs that the plan puts next to it may share its GPUs, or NONE if it does not matter.
 
-# Possible errors of a row; `g.culprit` is the row.
+# Possible errors of a row, which is `g.culprit`.
 cpdef enum:
     NOT_ACCEPTED = 11
     MODELS_MIXED = 12
@@ -39,7 +39,7 @@ cdef inline uint64_t narrow(State s, JobClass* job_class, int64_t group, int64_t
 
 
 cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, int64_t node):
-    """Return whether a plan allows a job to use a node; naming a node implies its GPU model."""
+    """Return whether a plan allows a job to use a node. Naming a node implies its GPU model."""
     cdef int64_t model = p.models[i]
     cdef int64_t index = s.nodes[node].group
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -89,7 +89,7 @@ def rows_sound(
 
 
 cdef inline int64_t check_rows(State s, PlanArrays p):
-    """Return 0 or the error in the nodes that a plan names for its jobs; free room is checked elsewhere."""
+    """Return 0 or the error in the nodes that a plan names for its jobs. Free room is checked elsewhere."""
     cdef int64_t i, at, first
     cdef JobClass* job_class
     for i in range(len(p.jobs)):
@@ -105,7 +105,7 @@ cdef inline int64_t check_rows(State s, PlanArrays p):
 
 
 cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
-    """Return 0 or the error in the job pairs of a plan; `wanted` contains places in the plan, plus 1."""
+    """Return 0 or the error in the job pairs of a plan. `wanted` contains places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):
         other = p.beside[i]
@@ -128,7 +128,7 @@ cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
-    """Return whether a running job has rows but runs on other GPUs; the number of GPUs is the same."""
+    """Return whether a running job has rows but runs on other GPUs. The number of GPUs is the same."""
     cdef int64_t at, left, link, from_first
     cdef Allocation* allocation
     for at in range(low, high):
@@ -168,7 +168,7 @@ cdef inline int hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at) ex
 
 
 cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high, int64_t share):
-    """Allocate the GPUs of its rows to a job without GPUs; return its nodes, or 0 (nothing allocated) if not free."""
+    """Allocate its rows' GPUs to a job without GPUs; return its nodes, or 0 (nothing allocated) if any is not free."""
     cdef int64_t at
     for at in range(low, high):
         if s.nodes[rows[at, _NODE]].up == 0 or not row_fits(s, rows, at, share):
@@ -239,9 +239,9 @@ cdef inline bint in_company(State s, Job* job, int64_t jobs):
 cdef inline int part_company(
     State s, Key key, int64_t[::1] jobs, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
 ) except -1:
-    """Stop jobs that do not share exactly the GPUs of their partner in the plan; of two jobs, stop the later one.
+    """Stop jobs that do not share exactly the GPUs of their partner in the plan. Of two jobs, stop the later one.
 
-    `count` contains zeros for all jobs, and is reset to zeros on return.
+    `count` contains a zero for each job and is reset to zeros on return.
     """
     cdef int64_t i, other, j, at
     cdef Job* job
@@ -269,11 +269,11 @@ cdef inline int part_company(
             count[beside[i]] = 0
 
 
-# A planner may stop a running job or let it continue elsewhere: the costs, and the rows of the event log.
+# The costs and event-log rows if a planner stops a running job or lets it continue elsewhere.
 
 
 cdef inline int stop_job(State s, Key key, int64_t j) except -1:
-    """Take a running job off its GPUs; `evicted` becomes the row of its stop in the log, plus 1."""
+    """Take a running job off its GPUs. `evicted` becomes the row of its stop in the log, plus 1."""
     cdef Job* job = &s.jobs[j]
     settle(job, s.g[0].now)
     release(s, job, s.job_classes[job.job_class].domain)
@@ -291,7 +291,7 @@ cdef inline int charge(State s, Job* job, int64_t cost) except -1:
 
 
 cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
-    """Record that a stopped job did not start again and was preempted; it must redo `lost` ms of work."""
+    """Record that a stopped job did not start again, so it was preempted and must redo `lost` ms of work."""
     charge(s, job, overhead_of(s, job.gpus) + lost)
     save(job)
     drop_allocation(s, job)
@@ -314,9 +314,9 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
 
 
 cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i) except -1:
-    """Run the job at place i of a plan on the GPUs just allocated to it; `old` is its previous allocation.
+    """Run the job at place i of a plan on the GPUs just allocated to it. `old` is its previous allocation.
 
-    If jobs share GPUs, the job may return to its old GPUs; then nothing is charged.
+    If jobs share GPUs, the job may return to its old GPUs, in which case nothing is charged.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus

@@ -1,6 +1,6 @@
-# The compiled side of planners: ask for plans, collect the jobs that the planner sees, and carry out plans.
+# The compiled side of planners: request plans, collect the jobs that the planner sees, and carry out plans.
 #
-# Nothing is queued: a planner sees every waiting or running job, and decides how many GPUs each should have.
+# Nothing is queued, because a planner sees every waiting or running job and decides how many GPUs each should have.
 
 # Why a run stopped.
 cpdef enum:
@@ -12,7 +12,8 @@ cpdef enum:
 def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instants):
     """Run until the planner must be asked (ASK), no event is left (OVER), or `instants` instants have passed (MORE).
 
-    With rounds, an event between two rounds only requests a plan for the next round; with a gap, only after the gap.
+    With rounds, an event between two rounds only requests a plan for the next round. With a gap, it requests a plan for
+    after the gap.
     """
     cdef int64_t _, i, due
     cdef bint changed
@@ -40,7 +41,7 @@ def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instan
 
 
 def settle_running(State s):
-    """Record the progress of the running jobs until now; only running jobs have entries among the events."""
+    """Record the progress of the running jobs until now. Only running jobs have entries among the events."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
     for i in range(g.event_size):
@@ -96,7 +97,7 @@ cdef enum:
 
 
 cdef inline int64_t check(State s, PlanArrays p, int64_t[::1] wanted):
-    """Note the place of each job in the plan, plus 1; return 0 or the plan's error (`g.culprit` is the place)."""
+    """Note the place of each job in the plan, plus 1; return 0 or the plan's error, with the place in `g.culprit`."""
     cdef int64_t i, j
     cdef Domain* domain
     cdef Globals* g = &s.g[0]
@@ -141,7 +142,7 @@ cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t high):
-    """Compare requested GPUs with GPUs that have no job once the plan's jobs left; return 0 or TOO_MANY."""
+    """Compare requested GPUs with GPUs that have no job once the plan's jobs have left; return 0 or TOO_MANY."""
     cdef int64_t i, j
     if low == high:
         return 0
@@ -209,14 +210,14 @@ cdef inline int64_t check_all(State s, PlanArrays p, int64_t[::1] wanted):
 
 
 def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1] stopped):
-    """Carry out a plan; return 0 or the plan's error (`g.culprit` is the place in the plan, or the row).
+    """Carry out a plan; return 0 or the plan's error, with the place in the plan or the row in `g.culprit`.
 
     Parameters
     ----------
     p : PlanArrays
         The plan.
     wanted : array (n,)
-        Zeros; reset to zeros on return.
+        Zeros, to which the array is reset on return.
     stopped : array (events,)
         Scratch space.
     """
@@ -302,7 +303,7 @@ cdef inline int64_t give_rest(State s, Key key, PlanArrays p, int64_t low, int64
         elif p.gpus[i] > 0 and not is_named(p, i):
             wrong = give(s, key, p, i)
     for i in range(low, high):
-        # The job found no place: it waits, as if it had been stopped.
+        # The job found no place, so it waits as if it had been stopped.
         if s.jobs[p.jobs[i]].evicted:
             lose_job(s, &s.jobs[p.jobs[i]], p.lost[i])
     return wrong

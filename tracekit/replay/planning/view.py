@@ -1,4 +1,4 @@
-"""The view of a planner. Arrays are computed when they are read."""
+"""A planner's view of the jobs and the cluster. Arrays are computed when they are read."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class _Column:
 class View:
     """The waiting and running jobs, in submission order, and the cluster, while a plan is made. Arrays are read-only.
 
-    For long traces, a planner should read `table` in compiled code and name only the jobs that change (`Plan.keep`):
-    arrays over all active jobs take time in proportion to the queue length at each plan.
+    For long traces, a planner should read `table` in compiled code and name only the jobs that change (`Plan.keep`),
+    because arrays over all active jobs take time in proportion to the queue length at each plan.
     """
 
     job = _Column("job")
     """Indices into the arrays of `Jobs` (k,)."""
     held = _Column("held")
-    """GPUs allocated to each job, 0 if it waits (k,)."""
+    """GPUs allocated to each job, or 0 if it waits (k,)."""
     remaining_ms = _Column("remaining_ms")
-    """Remaining run time at the recorded speed [ms] (k,); only oracles use it."""
+    """Remaining run time at the recorded speed [ms] (k,). Only oracles use it."""
     attained_gpu_ms = _Column("attained")
-    """Service so far [GPU*ms] (k,)."""
+    """GPU time received so far [GPU*ms] (k,)."""
     overhead_ms = _Column("overhead_ms")
     """Overhead not yet served [ms] (k,)."""
     rate = _Column("rate")
     """Speed of each running job [ppm of the recorded speed] (k,)."""
     group = _Column("group")
-    """Group of nodes in which each job runs, -1 if it waits or is placed by count (k,)."""
+    """Group of nodes in which each job runs, or -1 if it waits or is placed by count (k,)."""
 
     def __init__(self, state: EngineState, arrays: Any) -> None:
         self._state, self._arrays = state, arrays
@@ -70,7 +70,7 @@ class View:
         self.now_ms = 0
         """The current time [ms after the first submission]."""
         self.submitted = 0
-        """Number of jobs submitted so far. These have the smallest indices; some have ended or were rejected."""
+        """Number of jobs submitted so far. They have the smallest indices. Some have ended or were rejected."""
 
     def renew(self) -> None:
         """Read the current time and jobs."""
@@ -118,21 +118,21 @@ class View:
 
     @property
     def node_gpus(self) -> NDArray[np.int64]:
-        """GPUs of each node, 0 while it is away (N,)."""
+        """GPUs of each node, or 0 while it is away (N,)."""
         self._follow_nodes()
         return self._node_gpus
 
     @property
     def node_free(self) -> NDArray[np.int64]:
-        """GPUs of each node without any job, 0 while it is away; undefined if jobs are placed by count (N,)."""
+        """GPUs of each node without any job, or 0 while it is away (N,). Undefined if jobs are placed by count."""
         nodes = self._state.nodes
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Places of jobs: rows (job, node, GPUs there, GPU), sorted by job and node; empty if placed by count (r, 4).
+        """Places of jobs as rows (job, node, GPUs there, GPU), sorted by job and node (r, 4). Empty if placed by count.
 
-        If jobs share GPUs, a row is one GPU, given by its index in the node; otherwise the index is -1.
+        If jobs share GPUs, a row is one GPU, given by its index in the node. Otherwise, the index is -1.
         """
         state = self._state
         job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
@@ -148,7 +148,7 @@ class View:
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """Jobs that share a GPU: rows (job, other job), each pair in both directions, sorted by job (r, 2)."""
+        """Jobs that share a GPU, as rows (job, other job) sorted by job, with each pair in both directions (r, 2)."""
         places = self.places
         shared = places[places[:, 3] >= 0]
         code = shared[:, 1] * (int(shared[:, 3].max(initial=0)) + 1) + shared[:, 3]
@@ -169,7 +169,7 @@ class View:
 
     @property
     def table(self) -> NDArray[Any]:
-        """The engine's own JOB records of all jobs (n,), with running jobs settled to now; see `state`. Not copied."""
+        """The engine's own JOB records of all jobs (n,), with running jobs settled to now (see `state`). Not copied."""
         if not self._settled:
             self._settled = True
             kernel().settle_running(self._arrays)

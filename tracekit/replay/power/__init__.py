@@ -1,1 +1,1 @@
-"""GPU power: a cap on it, and idle nodes that are switched off."""
+"""GPU power: power caps, and idle nodes that are switched off."""

@@ -1,4 +1,4 @@
-# A cap on GPU power: the clock of all running jobs is lowered step by step until the cap is kept.
+# A cap on GPU power. The clock of all running jobs is lowered step by step until the cap is kept.
 #
 # In addition to the engine's state we keep two sums: the power of all running jobs at full clock, and their idle power.
 # The power at any clock then takes one multiplication (M7). We also keep the list of running jobs, which is read only
@@ -13,9 +13,9 @@ cdef int64_t _MOST_MW = 1 << 40
 cdef inline int book(Meter p, Globals* g) except -1:
     """Add the energy since the last call, at the power that applied.
 
-    The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours go straight to the
-    whole number. The remaining time is less than an hour; multiplied by less than 2^40 mW it stays below 2^62. The
-    whole number has room for 9 * 10^12 kWh.
+    The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours are added directly
+    to the whole number. The remaining time is less than an hour, so its product with less than 2^40 mW stays below
+    2^62. The whole number has room for 9 * 10^12 kWh.
     """
     cdef int64_t hours, carried
     cdef MeterRow* m = &p.m[0]
@@ -62,7 +62,7 @@ cdef inline int count_jobs(State s, Meter p) except -1:
 
 
 cdef inline int64_t idle_power(State s, Meter p):
-    """Return the idle power of all GPUs [mW]; GPUs in use on nodes that left count with the cluster's mean power."""
+    """Return the idle power of all GPUs [mW]. GPUs in use on nodes that left count with the cluster's mean power."""
     cdef int64_t index, sign
     cdef Globals* g = &s.g[0]
     cdef MeterRow* m = &p.m[0]

@@ -38,15 +38,15 @@ class PowerCap:
     """
 
     order: Ordered
-    """The order of the jobs; it must not evict."""
+    """The order of the jobs, which must not evict."""
     cap_mw: int
-    """Power cap for all GPUs together [mW]; 2^62 means none."""
+    """Power cap for all GPUs together [mW], or 2^62 for no cap."""
     speed_ppm: tuple[int, ...]
-    """Speed of a job at each clock, descending; the first is 1,000,000 [ppm] (K,)."""
+    """Speed of a job at each clock [ppm], descending from 1,000,000 (K,)."""
     drawn_ppm: tuple[int, ...]
-    """Share of `busy_mw` used at each clock; the first is 1,000,000 [ppm] (K,)."""
+    """Share of `busy_mw` used at each clock [ppm], starting with 1,000,000 (K,)."""
     idle_mw: NDArray[np.int64]
-    """Power of all GPUs of each node without jobs [mW] (N,)."""
+    """Power of all GPUs of each node while it has no jobs [mW] (N,)."""
     busy_mw: NDArray[np.int64]
     """Utilization of each job times the peak power of its GPU [mW] (n,)."""
     rest_mw: NDArray[np.int64]
@@ -92,7 +92,7 @@ class PowerCap:
         return Run(state, step, partial(self._with_energy, cluster, m))
 
     def _with_energy(self, cluster: Cluster, m: NDArray[Any], outcome: Outcome) -> Outcome:
-        """Return the outcome with the energy at the clocks that were used, and the effect of the cap."""
+        """Add the energy at the clocks that were used, and the effect of the cap, to the outcome."""
         found = m[0]
         on_top_kwh = (int(found["mwh"]) + int(found["part"]) / _HOUR) / 1e6
         use = PowerUse(

@@ -46,8 +46,8 @@ cdef struct SwitchPool:
     int64_t domain, group_low, group_high, node_low, node_high, gpus
     # The requests of waiting jobs, and the available resources.
     int64_t wanted, waits, idle_nodes, idle_gpus, free_gpus, waking_nodes, waking_gpus, leaving
-    # GPUs of nodes that are off, and of nodes that are off or waking; both integrated over time, to now and to the last
-    # end.
+    # GPUs of nodes that are off, and of nodes that are off or waking. Both are integrated over time, to now and to the
+    # last end.
     int64_t off, down, off_ms, down_ms, off_ms_at_end, down_ms_at_end, wakes_at_end, wakes
     # The avoided cost of the GPUs that were off, per GPU [GPU * price * ms].
     double unpaid, unpaid_at_end
@@ -62,11 +62,11 @@ cdef class Switches(Arrays):
     cdef public SwitchPool[::1] pools
     # Whether each node is on, about to leave, off or waking (N,).
     cdef public int8_t[::1] status
-    # Time of the node's last or next switch [ms], -1 if none (N,).
+    # Time of the node's last or next switch [ms], or -1 if none (N,).
     cdef public int64_t[::1] due
-    # Time at which the node became completely idle while on [ms], -1 if it is not (N,).
+    # Time at which the node became completely idle while on [ms], or -1 if it is not idle (N,).
     cdef public int64_t[::1] idle_since
-    # Price of each hour, repeating [per kWh] (L,).
+    # Repeating price of each hour [per kWh] (L,).
     cdef public double[::1] price
 
 

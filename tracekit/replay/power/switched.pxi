@@ -1,8 +1,8 @@
 # Idle nodes are switched off, and switched on again when jobs wait for them or the reserve is too small.
 #
-# A switch is a node change like those of the cluster's own events. It joins the pending changes and therefore
-# happens at its place within an instant. Past changes make room for new ones, and a node has at most one pending
-# switch, so the list never has more entries than the cluster has changes and nodes.
+# A switch is a node change like those in the cluster's own events. It joins the pending changes and therefore happens
+# at its proper place within an instant. Past changes make room for new ones, and a node has at most one pending switch,
+# so the list never has more entries than the cluster has changes and nodes.
 
 cdef enum:
     _HOUR_MS = 3_600_000
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef inline double paid_until(Switches w, int64_t time):
-    """Return the integral of the price from the first hour of the list on [price * ms], like PowerPrices.paid."""
+    """Return the integral of the price from the first hour in the list [price * ms], like PowerPrices.paid."""
     cdef int64_t hour
     cdef double total = 0
     cdef double found = 0
@@ -87,7 +87,7 @@ cdef inline int forget_switch(State s, Switches w, int64_t node) except -1:
 
 
 cdef inline int settle_switches(State s, Switches w, int64_t before) except -1:
-    """Process the changes of this instant: completed switches, and nodes that joined or left independently."""
+    """Process the changes in this instant: completed switches, and nodes that joined or left independently."""
     cdef int64_t i, node
     cdef SwitchPool* pool
     cdef bint ours
@@ -146,7 +146,7 @@ cdef inline int look_at_nodes(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int look_at_queue(State s, Switches w, int64_t low, int64_t high, int64_t d) except -1:
-    """Sum up the requests of a domain's waiting jobs by pool; each job counts in every pool that it may use."""
+    """Sum up the requests of a domain's waiting jobs by pool. Each job counts in every pool that it may use."""
     cdef int64_t q, i, k, group
     cdef Queue* queue
     cdef JobClass* job_class
@@ -188,9 +188,9 @@ cdef inline int wake_node(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
-    """Wake as many nodes as waiting jobs or the reserve lack.
+    """Wake as many nodes as waiting jobs or the reserve need.
 
-    Jobs may wait although enough GPUs are free, because gangs need whole nodes; in this case wake one node at a time.
+    Jobs may wait although enough GPUs are free, because gangs need whole nodes. In this case, wake one node at a time.
     """
     cdef SwitchRow* m = &w.m[0]
     while pool.off > 0 and pool.waits and pool.wanted > pool.idle_gpus + pool.waking_gpus:
@@ -204,7 +204,7 @@ cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
 
 
 cdef inline int64_t switch_off(State s, Switches w, SwitchPool* pool) except -1:
-    """Switch off long-idle nodes beyond the reserve, last node first; return when to check again, or NEVER."""
+    """Switch off long-idle nodes beyond the reserve, starting with the last; return when to check again, or NEVER."""
     cdef int64_t i, gpus, due
     cdef SwitchRow* m = &w.m[0]
     cdef int64_t now = s.g[0].now

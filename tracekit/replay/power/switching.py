@@ -1,4 +1,4 @@
-"""Idle nodes are switched off, and on again when jobs wait."""
+"""Idle nodes are switched off, and switched on again when jobs wait."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 class Switching:
     """Runs jobs in an order, switches idle nodes off, and switches them on again when jobs wait.
 
-    Nodes of one domain and GPU model form a pool; each pool decides separately.
+    Nodes of one domain and GPU model form a pool, and each pool is handled separately.
     """
 
     order: Ordered
-    """The order of the jobs; it must not evict, and it must place jobs on nodes."""
+    """The order of the jobs, which must not evict and must place jobs on nodes."""
     off_after_ms: int
-    """Time for which a node must be completely idle before it may be switched off [ms]; 2^62 means never."""
+    """Time for which a node must be completely idle before it may be switched off [ms], or 2^62 for never."""
     wake_ms: int
     """Time from the decision to switch a node on until jobs may start there, at least 1 [ms]."""
     reserve_nodes: int
@@ -54,9 +54,9 @@ class Switching:
     on_top_mw: NDArray[np.int64]
     """Additional power of a GPU with a job on it, by job [mW] (n,)."""
     prices: PowerPrices
-    """Prices of energy."""
+    """Energy prices."""
     held_ms: NDArray[np.int64] | None = None
-    """Time that the policy makes each job wait after its submission [ms] (n,); None if it delays no job."""
+    """Time for which the policy makes each job wait after its submission [ms] (n,), or None if it delays no job."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in an order, on nodes that are switched.
@@ -80,7 +80,7 @@ class Switching:
                 order = replace(order, estimate_ms=order.estimate_ms[places])
         state = build(setting, order)
         cluster = setting.cluster
-        # One more change per node: its pending switch.
+        # One more change per node, for its pending switch.
         changes = np.concatenate([state.changes, np.zeros(cluster.nodes, state.changes.dtype)])
         state = state._replace(changes=changes)
         arrays = open_nodes(state, cluster)
@@ -135,7 +135,7 @@ def _pools(state: EngineState) -> NDArray[Any]:
 def _complete(
     rule: Switching, cluster: Cluster, pools: NDArray[Any], places: NDArray[np.int64] | None, outcome: Outcome
 ) -> Outcome:
-    """Return the outcome with jobs in their own order, and with the energy of nodes that were off at times."""
+    """Return the outcome with jobs in their own order, and with the energy adjusted for nodes that were off."""
     if places is not None:
         outcome = _in_order(outcome, places)
     there = replace(outcome, free_milli_ms=outcome.free_milli_ms + 1000 * int(pools["down_ms_at_end"].sum()))
@@ -161,7 +161,7 @@ def _complete(
 
 
 def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
-    """Return the cost of the jobs' energy beyond the idle power; no job was stopped, so each ran without a break."""
+    """Return the cost of the jobs' energy beyond the idle power. No job was stopped, so each ran without a break."""
     done = np.flatnonzero(outcome.end_ms >= 0)
     first, end = outcome.first_start_ms[done], outcome.end_ms[done]
     milli = outcome.held_milli_ms[done] / np.maximum(end - first, 1)
@@ -170,7 +170,7 @@ def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
 
 
 def _in_order(outcome: Outcome, places: NDArray[np.int64]) -> Outcome:
-    """Return an outcome in submission order: the values of job i come from position `places[i]`."""
+    """Return an outcome in submission order. The values of job i come from position `places[i]`."""
     back: dict[str, Any] = {}
     for name in _PER_JOB:
         values = getattr(outcome, name)

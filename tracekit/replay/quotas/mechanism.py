@@ -1,4 +1,4 @@
-"""Tenants that take turns, within their quotas or beyond."""
+"""Tenants that take turns, within or beyond their quotas."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tenants:
-    """Tenants take turns by a rule and start their jobs in their own order, within their quotas or beyond.
+    """Tenants take turns by a rule and start their jobs in their own order, within or beyond their quotas.
 
     Each pass picks a tenant and starts its first job if quota, resources and free nodes allow it, until no tenant can
     start.
     """
 
     order: Ordered
-    """The order of jobs within a tenant, with `by_tenant`; `scan` applies to a tenant's own jobs."""
+    """The order of jobs within a tenant, with `by_tenant` set. `scan` applies to a tenant's own jobs."""
     tenant: NDArray[np.int32]
     """Tenant of each job, starting at 0 (n,)."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, T)."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` apply [ms], ascending; the first also applies before (Q,)."""
+    """Times from which the rows of `quota` apply [ms], ascending. The first row also applies before (Q,)."""
     weight: NDArray[np.int64] | None = None
-    """Weight of each tenant (T,); None uses the quota."""
+    """Weight of each tenant (T,), or None to use the quota."""
     pick: Literal["usage", "dominant", "cycle"] = "usage"
     """The tenant that goes next. 'usage': the tenant with the fewest GPUs relative to its weight. 'dominant': the
-    tenant with the smallest weighted share of its dominant resource. 'cycle': the first job of every tenant once, jobs
-    within quota before jobs that borrow, then by key."""
+    tenant with the smallest weighted share of its dominant resource. 'cycle': every tenant's first job once, with jobs
+    within quota before jobs that borrow, and then by key."""
     across: Literal["stop", "skip"] = "skip"
-    """Whether the pass ends if the next tenant cannot start a job; 'stop' also needs an `order` that stops."""
+    """Whether the pass ends if the next tenant cannot start a job. 'stop' also needs an `order` that stops."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """The GPUs that a tenant may use: any free GPUs; its quota; or its quota plus the quota that other tenants of its
+    """The GPUs that a tenant may use: any free GPUs, its quota, or its quota plus the quota that other tenants of its
     domain leave unused."""
     borrow_ppm: int = -1
-    """With a cohort: how much a tenant may use above its quota, relative to the quota [ppm]; -1 means no limit."""
+    """In a cohort, how much a tenant may use above its quota, relative to the quota [ppm], or -1 for no limit."""
     lend_ppm: int = 1_000_000
-    """With a cohort: share of a tenant's quota that others may use [ppm]."""
+    """In a cohort, the share of a tenant's quota that others may use [ppm]."""
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
-    """The jobs that a job may evict. 'overdrawn': if the cluster is full to `theta_ppm`, a job that stays within its
-    tenant's quota evicts the youngest jobs of tenants above their quota; none of them falls below it. 'cohort': see the
-    fields from `reclaim_own` to `fair`."""
+    """The jobs that a job may evict. 'overdrawn': if at least `theta_ppm` of the cluster is in use, a job that stays
+    within its tenant's quota evicts the youngest jobs of tenants above their quota, without taking any of them below
+    it. 'cohort': see the fields from `reclaim_own` to `fair`."""
     theta_ppm: int = 900_000
-    """Share of GPUs in use above which tenants reclaim [ppm]."""
+    """Share of GPUs in use at or above which tenants reclaim [ppm]."""
     reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
     """The jobs of its own tenant that a job may evict: none, jobs of lower priority, or also newer jobs of equal
     priority."""
@@ -71,24 +71,24 @@ class Tenants:
     reclaim_borrowing: bool = False
     """Whether a job may evict other tenants' jobs of lower priority even if it has to borrow itself."""
     reclaim_below: int = -1
-    """With `reclaim_borrowing`: evict only jobs of this priority or lower; -1 means any priority below its own."""
+    """With `reclaim_borrowing`, evict only jobs of this priority or lower, or of any priority below its own if -1."""
     fair: bool = False
-    """Whether tenants borrow by weight: the tenant with the smallest share above quota goes next, and GPUs are
+    """Whether tenants borrow by weight. The tenant with the smallest share above quota goes next, and GPUs are
     reclaimed from the tenant with the largest."""
     priority: NDArray[np.int64] | None = None
-    """Priority of each job, 0 to 2^18; larger is more urgent (n,). None means that all are equal."""
+    """Priority of each job, 0 to 2^18, where larger is more urgent (n,). None if all are equal."""
     half_life_ms: int = 0
-    """With pick='usage': half-life of past use [ms]; 0 counts only current use."""
+    """With pick='usage', the half-life of past use [ms], or 0 to count only current use."""
     attempt_ms: int = 0
-    """Time for which a job tries to start at its current spread [ms]; 0 means no attempts."""
+    """Time for which a job tries to start at its current spread [ms], or 0 for no attempts."""
     backoff_ms: int = 0
     """Time for which a job pauses after a failed attempt [ms]."""
     attempts: int = 1
     """Number of failed attempts after which a job goes to the next of `order.scopes`."""
     resources: bool = False
-    """Whether the total CPUs and memory of a domain also limit jobs."""
+    """Whether a domain's total CPUs and memory also limit jobs."""
     attribute: bool = False
-    """Whether to record, for each job, the part of its wait in which its tenant used at least its quota."""
+    """Whether to record, for each job, how long it waited while its tenant used at least its quota."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""
@@ -112,7 +112,7 @@ _ANY = 1 << 40
 def open_books(
     state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
 ) -> tuple[EngineState, Any, NDArray[Any]]:
-    """Return the state of `mechanism.order`, prepared for tenants, the tenants' arrays, and the claims of jobs."""
+    """Return the state of `mechanism.order` prepared for tenants, the tenants' arrays, and the jobs' claims."""
     accounts, tenants, account_of = _accounts(state, mechanism)
     state.jobs["tenant"] = account_of
     claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, struct_dtype("Claim"))
@@ -160,8 +160,9 @@ def open_books(
 def _with_columns(state: EngineState, claims: NDArray[Any], outcome: Outcome) -> Outcome:
     """Add the columns that a run with tenants records for each job.
 
-    fair_share_wait_ms: wait while its tenant used at least its quota. fragmentation_wait_ms: the rest of its wait, in
-    which only a place was missing. placement_refused: 1 if its quota once allowed a start but no place was free.
+    fair_share_wait_ms: wait while the job's tenant used at least its quota. fragmentation_wait_ms: the rest of the
+    wait, in which only a place was missing. placement_refused: 1 if the quota allowed a start at some time but no place
+    was free.
     """
     jobs, delayed = state.jobs, claims["delayed"]
     wait = jobs["end"] - jobs["submit"] - jobs["ran"]
@@ -183,7 +184,7 @@ def _rules(mechanism: Tenants) -> NDArray[Any]:
     t["borrowing"], t["cap"] = mechanism.reclaim_borrowing, mechanism.reclaim_below
     if mechanism.half_life_ms:
         t["period"] = max(mechanism.half_life_ms // _DECAYS_IN_HALF_LIFE, 1)
-        # A power of two, computed once; from here on only whole numbers are used.
+        # A power of two, computed once. From here on, only whole numbers are used.
         t["keep"] = round((1 << compiled.DECAY_BITS) * 0.5 ** (1 / _DECAYS_IN_HALF_LIFE))
     t["attempt"], t["backoff"], t["attempts"] = mechanism.attempt_ms, mechanism.backoff_ms, mechanism.attempts
     t["resources"], t["attributed"] = mechanism.resources, mechanism.attribute
@@ -195,7 +196,7 @@ def _needs_claims(mechanism: Tenants) -> bool:
 
 
 def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the accounts, sorted by domain and tenant like the queues, their tenants, and each job's account."""
+    """Return the accounts (sorted by domain and tenant like the queues), their tenants, and each job's account."""
     if not mechanism.order.by_tenant:
         msg = "the order of a mechanism with tenants must separate them: set by_tenant"
         raise ValueError(msg)
@@ -204,7 +205,7 @@ def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDA
         raise ValueError(msg)
     queues, count = state.queues, mechanism.quota.shape[1]
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
-    # In a single domain, tenants without jobs have an account too, because others may borrow their quota.
+    # In a single domain, tenants without jobs also have an account, because others may borrow their quota.
     distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
     accounts = np.zeros(len(distinct), struct_dtype("Account"))
     accounts["pool"] = distinct // count
@@ -251,7 +252,7 @@ def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) ->
 def _fill_resources(
     state: EngineState, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
 ) -> None:
-    """Set CPUs and memory of jobs and domains; a job that needs more than the domain has can never run."""
+    """Set CPUs and memory of jobs and domains. A job that needs more than the domain has can never run."""
     asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
     there = {"cpu": cluster.cpu_milli, "memory": cluster.memory_mib}
     for field in ("cpu", "memory"):
@@ -265,7 +266,7 @@ def _fill_resources(
 
 
 def _stay_close(state: EngineState, cluster: Cluster) -> None:
-    """Do not relax jobs that cannot spread further: jobs with one GPU, and jobs in a domain of one node."""
+    """Keep jobs from relaxing if they cannot spread further: jobs with one GPU, and jobs in a domain of one node."""
     job_classes = state.job_classes
     nodes = np.bincount(cluster.domain, minlength=len(state.domains))
     job_classes["relaxed"][(job_classes["gpus"] == 1) | (nodes[job_classes["domain"]] <= 1)] = NONE

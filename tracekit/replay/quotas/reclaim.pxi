@@ -1,24 +1,24 @@
 # Evict jobs of tenants above their quota, for a job whose tenant is entitled to GPUs.
 #
-# Victims are set aside one by one, youngest first within a tenant, until the job can be placed; victims that are not
-# needed are put back. If the job cannot be placed, all are put back exactly where they were. In one instant a job is
-# evicted at most once, and an evicted job evicts no other, so a pass always ends.
+# Victims are set aside one by one, youngest first within a tenant, until the job can be placed. Victims that are not
+# needed are put back. If the job cannot be placed, all victims are put back exactly where they were. In one instant, a
+# job is evicted at most once, and an evicted job evicts no other, so a pass always ends.
 
 cpdef enum:
     RECLAIM_NEVER = 0
     RECLAIM_OVERDRAWN = 1
     RECLAIM_COHORT = 2
-# The jobs that may be evicted: jobs of lower priority; or also newer jobs of equal priority (own), or any (others).
+# The jobs that may be evicted: jobs of lower priority, or also newer jobs of equal priority (own) or any jobs (others).
 cdef enum:
     _LOWER = 1
     _MORE = 2
-# The rules for choosing victims; the last two are the rules of fair sharing.
+# The rules for choosing victims. The last two are the rules of fair sharing.
 cdef enum:
     _OVERDRAWN = 0
     _CLASSIC = 1
     _FAIR_FIRST = 2
     _FAIR_SECOND = 3
-# Bits of a time in the eviction order: 139 years.
+# Bits of a time in the eviction order, enough for 139 years.
 cdef enum:
     _TIME_BITS = 42
 
@@ -113,7 +113,7 @@ cdef inline bint ends_with(
     int64_t others,
     int64_t below,
 ):
-    """Return whether neither v, the first victim of account b, nor any later victim of the account may be evicted."""
+    """Return whether no victim of account b may be evicted, neither its first victim v nor any later one."""
     cdef int64_t mine, its
     mine, its = books.claims[j].priority, books.claims[v].priority
     if b == a:
@@ -126,7 +126,7 @@ cdef inline bint ends_with(
 cdef inline bint reclaim_has_place(
     State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, int64_t rule, int64_t borrow
 ):
-    """Return whether the job could start now; do not start it."""
+    """Return whether the job could start now, without starting it."""
     cdef Pool* pool
     cdef Account* account = &books.accounts[a]
     if rule != _OVERDRAWN:
@@ -166,7 +166,7 @@ cdef inline int reclaim_evict(State s, TenantBooks books, Key key, int64_t v) ex
 
 
 cdef inline int conclude(State s, TenantBooks books, Key key, int64_t count, bint found) except -1:
-    """Evict the victims if the job now has a place; put all other jobs back into the eviction queue."""
+    """Evict the victims if the job now has a place, and put all other jobs back into the eviction queue."""
     cdef int64_t i, v, rank
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -198,11 +198,11 @@ cdef inline bint attempt(
     int64_t borrow,
     int64_t lasting,
 ):
-    """Evict by one rule until the job has a place; return False, with nothing changed, if it cannot get a place.
+    """Evict by one rule until the job has a place; change nothing and return False if it cannot get one.
 
-    Victims of other tenants have a priority below `below`. With `borrow` the job's tenant may end above its quota, but
-    no longer once a victim of another tenant has a priority of at least `lasting`. Victims that are not needed are put
-    back, the last one first.
+    Victims of other tenants have a priority below `below`. With `borrow`, the job's tenant may end above its quota, but
+    not once a victim of another tenant has a priority of at least `lasting`. Victims that are not needed are put back,
+    the last one first.
     """
     cdef int64_t b, v
     cdef Account* account
@@ -213,7 +213,7 @@ cdef inline bint attempt(
     cdef int64_t count = 0
     cdef int64_t at = NONE
     cdef bint found = False
-    # In `scratch`: v is a victim, ~v a job that stays.
+    # In `scratch`, v is a victim and ~v is a job that stays.
     while True:
         if not found:
             b = next_account(books, s.eviction_queue, a, fair, own, others)
@@ -278,7 +278,7 @@ cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Job
     if rules.others and within and pool.over - max(account.use - account.quota, 0) > 0:
         return True
     if rules.own and account.eviction_size > 0:
-        # The first job in rank has the lowest priority.
+        # The job that ranks first has the lowest priority.
         v = s.g[0].jobs - 1 - s.eviction_queue[account.eviction_base].job
         return books.claims[v].priority < books.claims[j].priority + (rules.own == _MORE)
     return False
@@ -287,7 +287,7 @@ cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Job
 cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, JobClass* job_class, bint allowed):
     """Evict jobs for a waiting job that did not start; return whether it now has a place. If not, nothing changes.
 
-    `allowed` means that its quota was large enough and only a place was missing; a cohort evicts no job in this case.
+    `allowed` means that the quota was large enough and only a place was missing. A cohort evicts no job in this case.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
     cdef TenantRules* rules = &books.rules[0]

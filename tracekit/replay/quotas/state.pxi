@@ -27,15 +27,15 @@ cdef class TenantBooks(Arrays):
     cdef public TenantRules[::1] rules
     # Account of each tenant in each domain, grouped by domain (A,).
     cdef public Account[::1] accounts
-    # Pool of each domain: its accounts and its resources (D,).
+    # Pool of each domain, with its accounts and resources (D,).
     cdef public Pool[::1] pools
-    # Claim of each job; a single unused one if the policy needs no claims (n,).
+    # Claim of each job (n,), or a single unused claim if the policy needs none.
     cdef public Claim[::1] claims
     # Accounts with queued jobs, starting at the first account of each domain (A,).
     cdef public int32_t[::1] line
-    # Kind of each job class; jobs of one kind either all find a place or none do.
+    # Kind of each job class. Either all jobs of one kind find a place, or none do.
     cdef public int32_t[::1] kind
-    # Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs become free.
+    # Last `round` of the pool in which a kind found no place. A round is a period in which no GPUs become free.
     cdef public int64_t[::1] refused
     # Quota, weight, borrowing limit and lending limit of each account over time (Q, A, 4).
     cdef public int64_t[:, :, ::1] limits

@@ -1,6 +1,6 @@
 # The scheduling pass of policies with tenants: repeatedly pick a tenant and start its first job if allowed.
 
-# The cause of a blocked queue: 1 no place or resources, 2 its tenant's quota.
+# The cause that blocks a queue: no place or resources (1), or its tenant's quota (2).
 cdef enum:
     _BY_QUOTA = 2
 
@@ -83,7 +83,7 @@ cdef inline bint earlier(Queue[::1] queues, Entry[::1] waiting, int64_t q, int64
 
 
 cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t most):
-    """Return the queue of the tenant's next job; if its jobs may pass each other, the job has at most `most` GPUs.
+    """Return the queue of the tenant's next job. If its jobs may pass each other, the job has at most `most` GPUs.
 
     Return NONE if no job is next. If the pass ends at the first tenant that cannot start, only the tenant's first job
     counts.
@@ -103,7 +103,7 @@ cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t 
 
 
 cdef inline int64_t pick(State s, TenantBooks books, bint evicts, int64_t d):
-    """Return the account with the smallest share that has a job to try; ties go to the earlier job."""
+    """Return the account with the smallest share that has a job to try. Ties go to the earlier job."""
     cdef int64_t i, a, share, most, q
     cdef Account* account
     cdef int64_t now = s.g[0].now
@@ -137,7 +137,7 @@ cdef inline int64_t pick(State s, TenantBooks books, bint evicts, int64_t d):
 cdef inline int64_t nominate(State s, TenantBooks books, bint evicts, int64_t d):
     """Let every tenant nominate its next job for a cycle; return the number of nominations.
 
-    A tenant that has no chance in this pass loses its turn at once.
+    A tenant that cannot start a job in this pass loses its turn at once.
     """
     cdef int64_t i, q, j, gpus
     cdef Account* account
@@ -174,7 +174,7 @@ cdef inline int64_t nominate(State s, TenantBooks books, bint evicts, int64_t d)
 
 
 cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
-    """Return the account whose candidate comes next in a cycle, or NONE if all had their turn."""
+    """Return the account whose candidate comes next in a cycle, or NONE if all have had their turn."""
     cdef int64_t i, a
     cdef Account* account
     cdef Account* other
@@ -315,7 +315,7 @@ cdef inline int tenants_pass(State s, TenantBooks books, Key key, bint evicts, i
 
 
 cdef inline int change_quotas(State s, TenantBooks books) except -1:
-    """Apply the quotas of this time from now on, and check every domain again."""
+    """Apply the quotas that are valid from now on, and check every domain again."""
     cdef int64_t a, d
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -362,7 +362,7 @@ def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instan
 
 # Accounts of tenants: the GPUs that each tenant uses, has used and may use, and whether its jobs wait.
 #
-# An account is a tenant in a domain. Functions here take single records if possible, which keeps compilation short.
+# An account is a tenant in a domain. These functions take single records if possible, which keeps compilation short.
 
 cpdef enum:
     PICK_USAGE = 0
@@ -372,9 +372,9 @@ cpdef enum:
     LIMIT_NONE = 0
     LIMIT_OWN = 1
     LIMIT_COHORT = 2
-# The share of a tenant without weight: it comes after all others.
+# The share of a tenant without weight, which comes after all others.
 cdef int64_t LAST_SHARE = 1 << 62
-# At each period, past use is multiplied by a fixed number of parts of 2^14.
+# In each period, past use is multiplied by a fixed number of parts of 2^14.
 cpdef enum:
     DECAY_BITS = 14
 cdef enum:
@@ -386,7 +386,7 @@ cdef enum:
 
 
 cdef inline int settle_account(TenantRules* rules, Account* account, int64_t now) except -1:
-    """Bring an account's past use up to date; call this before its use or its quota changes."""
+    """Bring an account's past use up to date. Call this before its use or its quota changes."""
     cdef int64_t periods, _
     cdef int64_t elapsed = now - account.settled
     if elapsed == 0:
@@ -416,7 +416,7 @@ cdef inline int64_t above(Account* account, int64_t use):
 
 
 cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* account) except -1:
-    """Compute an account's share from its current use; the account with the smallest share goes first."""
+    """Compute an account's share from its current use. The account with the smallest share goes first."""
     if rules.pick == PICK_CYCLE:
         account.share = above(account, account.use)
         return 0
@@ -434,7 +434,7 @@ cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* accoun
 
 
 cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
-    """Return an account's current share, by its current use, or by its past use if past use counts."""
+    """Return an account's current share, based on its past use if past use counts, or otherwise on its current use."""
     if rules.period == 0 or account.weight <= 0:
         return account.share
     settle_account(rules, account, now)
@@ -500,7 +500,7 @@ cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int3
 cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
     """Return the number of GPUs that an account may still take, whether or not they are free.
 
-    In a cohort an account keeps the GPUs that it does not lend. The lent parts of all accounts form a pool; an account
+    In a cohort, an account keeps the GPUs that it does not lend. The lent parts of all accounts form a pool. An account
     takes its further use from this pool, up to the amount that it lends itself plus its borrowing limit.
     """
     if rules.limit == LIMIT_NONE:
@@ -513,7 +513,7 @@ cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
 
 
 cdef inline bint has_resources(TenantRules* rules, Pool* pool, Claim[::1] claims, int64_t j):
-    """Return whether a domain has the CPUs and the memory that a job requests."""
+    """Return whether a domain has the CPUs and memory that a job requests."""
     if rules.resources == 0:
         return True
     return (pool.cpu_all < 0 or claims[j].cpu <= pool.cpu) and (pool.memory_all < 0 or claims[j].memory <= pool.memory)

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedSchedule:
-    """A schedule with given starts and ends; the engine chooses only the nodes."""
+    """A schedule with given starts and ends, for which the engine chooses only the nodes."""
 
     start_ms: NDArray[np.int64]
-    """Start of each job [ms], not before its submission; -1 excludes the job (n,)."""
+    """Start of each job [ms], not before its submission, or -1 to exclude the job (n,)."""
     end_ms: NDArray[np.int64]
-    """End of each job [ms], not before its start; -1 excludes the job (n,)."""
+    """End of each job [ms], not before its start, or -1 to exclude the job (n,)."""
     notes: tuple[str, ...] = ()
     """Notes for readers of the result, one sentence each."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run that replays the recorded starts and ends; jobs whose start is -1 are excluded."""
+        """Return a run that replays the recorded starts and ends, without the jobs whose start is -1."""
         state = build(setting, Ordered(by_arrival), kind="Recorded")
         # Recorded jobs did have a place, so a gang may use any nodes of one model.
         state.job_classes["scope"] = 2
@@ -70,14 +70,14 @@ def violations(
 ) -> pl.DataFrame:
     """Return all times at which recorded jobs use more GPUs than exist.
 
-    If the placements of the Trace name nodes of the cluster, each node is checked with the GPUs of its placements;
-    otherwise each domain is checked, with its jobs from first start to end.
+    If the placements of the Trace name nodes of the cluster, each node is checked against the GPUs of its placements.
+    Otherwise, each domain is checked against its jobs from first start to end.
 
     Returns
     -------
     polars.DataFrame
-        time, until (UTC, to the millisecond: the span with exactly this number), kind ('node' or
-        'domain'), name ('' is the whole cluster), wanted (GPUs in use), there_were (GPUs available), by time and name.
+        Rows by time and name: time and until (the span with exactly this number, in UTC, to the millisecond), kind
+        ('node' or 'domain'), name ('' is the whole cluster), wanted (GPUs in use), there_were (GPUs available).
     """
     placed = None if trace is None else _placements(trace, jobs, cluster, recorded)
     if placed is not None:
@@ -113,7 +113,7 @@ def violations_note(found: pl.DataFrame) -> str:
 def _placements(
     trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs in use by node, and the nodes' names; None if no placement names a node."""
+    """Return the changes of GPUs in use by node, and the nodes' names, or None if no placement names a node."""
     if not trace.has("placements"):
         return None
     included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
@@ -130,7 +130,7 @@ def _placements(
         return None
     names += others
     index = pl.DataFrame({"node_id": names, "place": np.arange(len(names))})
-    # Nodes of two clusters of a Trace may have the same name; the first one is used.
+    # Nodes in two clusters of a Trace may have the same name, in which case the first one is used.
     index = index.unique("node_id", keep="first", maintain_order=True)
     rows = rows.join(index, on="node_id", how="left", maintain_order="left")
     origin = naive_utc(jobs.origin)
@@ -154,7 +154,7 @@ def _changes(
 
 
 def _steps(cluster: Cluster, place: NDArray[np.int64] | NDArray[np.int32]) -> pl.DataFrame:
-    """Return the changes of available GPUs, by place of the nodes."""
+    """Return the changes of available GPUs, by the nodes' place."""
     gpus = cluster.gpus.astype(np.int64) * 1000
     up = np.where(cluster.absent == 0, gpus, 0)
     later = list(cluster.effective_changes())

@@ -1,4 +1,4 @@
-"""Replays of several policies as answers: the effect of each policy on the same jobs.
+"""Answers from replays of several policies: the effect of each policy on the same jobs.
 
 The rows come from the comparison and the summaries (see `compare_policies` and `summarize`) and keep their names.
 """
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 _RULE = (
     "The same jobs, with their submissions, sizes and run times, are scheduled again on the same cluster, once under"
-    " each policy; all policies are compared with the first policy of the table. Completion time is end minus"
-    " submission, queue time is first start minus submission. The change is the mean over the jobs that both policies"
-    " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
-    " a policy gets in advance are the actual ones, so such a policy shows the most that prediction can achieve. An"
-    " effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the same jobs' mean"
-    " wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the log."
+    " each policy. All policies are compared with the first policy in the table. Completion time is end minus"
+    " submission, and queue time is first start minus submission. The change is the mean over the jobs that both"
+    " policies completed, divided by the mean under the first. Its 95 % interval resamples whole submission days. The"
+    " run times that a policy gets in advance are the actual ones, so the result is the most that prediction can"
+    " achieve. An effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the"
+    " same jobs' mean wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the"
+    " log."
 )
 _ORDER = (
     " The first policy comes first, then the policies with a mean that differs from the first policy's by at least"
@@ -43,8 +44,8 @@ _ORDER = (
 )
 _C = AnswerColumn
 _TOLD = "whether the log supports the change against the first policy; for the first, whether its waits match the log"
-_TOLD_OF_KIND = "the same, against the first of the policies that also keep, or also ignore, the quotas"
-_POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them")
+_TOLD_OF_KIND = "whether the log supports the change against the first policy that treats quotas the same way"
+_POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' accepts them")
 _QUOTAS = _C(
     "quotas",
     "text",
@@ -53,7 +54,7 @@ _QUOTAS = _C(
 _JOBS = _C("jobs", "jobs", "jobs replayed")
 _MEANS = (
     _C("avg_jct_s", "s", "mean completion time"),
-    _C("avg_queue_s", "s", "mean queue time: from submission to the first start"),
+    _C("avg_queue_s", "s", "mean queue time, from submission to the first start"),
 )
 
 POLICIES = Question(
@@ -64,30 +65,30 @@ POLICIES = Question(
     rule=_RULE,
     columns=(
         _POLICY,
-        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' shows more"),
+        _C("what", "sentence", "description of the policy; 'tracekit policies NAME' shows more"),
         _C("run_times", "text", "given: the policy gets the actual run times in advance; not given: it does not"),
         _MEANS[0],
-        _C("jct_diff_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
+        _C("jct_diff_share", "share", "change of mean completion time against the first policy, negative if faster"),
         _C("jct_diff_share_low", "share", "lower end of its 95 % interval"),
         _C("jct_diff_share_high", "share", "upper end"),
         _MEANS[1],
         _C("p99_queue_s", "s", "99th percentile of queue times"),
-        _C("worse_share", "share", "jobs that complete later than under the first policy"),
-        _C("better_share", "share", "jobs that complete earlier than under the first policy"),
+        _C("worse_share", "share", "share of jobs that complete later than under the first policy"),
+        _C("better_share", "share", "share of jobs that complete earlier than under the first policy"),
         _QUOTAS,
         _JOBS,
         _C("completed", "jobs", "jobs that ran to their end"),
         _C("median_jct_s", "s", "median completion time"),
         _C("p99_jct_s", "s", "99th percentile of completion times"),
         _C("median_queue_s", "s", "median of queue times"),
-        _C("gpu_utilization_share", "share", "allocated GPU time, of all GPU time until the last end"),
-        _C("fragmentation_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("jain_fairness_vc", "share", "Jain's index of what {tenant.spelled_many} got of their demand; 1 is equal"),
+        _C("gpu_utilization_share", "share", "allocated share of all GPU time until the last end"),
+        _C("fragmentation_share", "share", "share of free GPU time that is on partly used nodes"),
+        _C("jain_fairness_vc", "share", "Jain's index of the demand that {tenant.spelled_many} got served; 1 is equal"),
         _C("preemptions", "preemptions", "how often running jobs were stopped"),
         _C(
             "beyond_share",
             "share",
-            "for the recorded schedule: allocated GPU time beyond the GPUs of the cluster, of all allocated GPU time",
+            "for the recorded schedule, share of allocated GPU time beyond the cluster's GPUs",
         ),
         _C("effect_told", "true or false", _TOLD),
         _C("effect_reason", "sentence", "why the log does not support the change"),
@@ -95,7 +96,7 @@ POLICIES = Question(
         _C("recorded_queue_s", "s", "mean queue time of these jobs in the log"),
         _C("baseline_queue_s", "s", "mean queue time of these jobs under the first policy"),
         _C("policy_queue_s", "s", "mean queue time of these jobs under this policy"),
-        _C("recorded_jct_s", "s", "mean completion time in the log of those of these jobs whose end is recorded"),
+        _C("recorded_jct_s", "s", "mean completion time in the log, over the jobs among these whose end is recorded"),
     ),
     paper="Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -121,7 +122,7 @@ TENANTS = Question(
     question="Would some {tenant.spelled_many} lose so that others gain?",
     rule=_RULE + _ORDER,
     columns=(
-        _C("vc", "text", "{tenant.spelled}; empty for jobs without one"),
+        _C("vc", "text", "{tenant.spelled}, or empty for jobs without one"),
         _POLICY,
         _QUOTAS,
         _JOBS,
@@ -137,9 +138,9 @@ ASSUMED = Question(
     rule="Each assumption that a replayed policy used, with its value and source; '--models FILE' of 'tracekit replay'"
     " changes them.",
     columns=(
-        _C("what", "sentence", "what is assumed"),
+        _C("what", "sentence", "description of the assumption"),
         _C("value", "sentence", "the value used"),
-        _C("source", "sentence", "where it comes from"),
+        _C("source", "sentence", "where the value comes from"),
         _C("policies", "sentence", "the policies that use this value"),
         _C("id", "text", "name of the assumption, as 'tracekit policies' lists it"),
     ),
@@ -149,16 +150,16 @@ REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
 
 
 LEAST = 0.001
-"""Smaller changes, as a share of the mean, count as no change."""
+"""A change of less than this share of the mean counts as no change."""
 _MOST = 3
-"""Largest number of policies whose job count appears in a note."""
+"""Largest number of policies whose job counts appear in a note."""
 _CHANGE = "A change compares only jobs that both completed"
 _PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
-"""Policies that sort by the actual remaining time and have no parameter for its error."""
+"""Policies that sort by the actual remaining time and have no parameter for an error in it."""
 
 
 def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Return whether two lists contain the same numbers, within a relative tolerance of `LEAST`."""
+    """Return whether two lists contain the same numbers, up to a relative tolerance of `LEAST`."""
     if len(one) != len(other):
         return False
     for a, b in zip(one, other, strict=True):
@@ -178,20 +179,20 @@ def compared_answers(
     reason: str | None = None,
     tenant: Tenant = VC,
 ) -> list[Answer | Unanswered]:
-    """Return the policies next to each other, by job size and by virtual cluster, and the assumptions of the replays.
+    """Compare the policies in total, by job size and by virtual cluster, and list the assumptions of the replays.
 
     Parameters
     ----------
     results : sequence of ReplayResult
-        One result per policy, for the same jobs; all others are compared with the first.
+        One result per policy, for the same jobs. The others are compared with the first.
     scenario : Scenario
         The scenario that was replayed.
     notes : sequence of str
         Notes on excluded jobs and on the limits of the cluster.
     twin : TwinOfLog, optional
-        The twin, if the first result is the twin's own.
+        The twin, if the first result is that of the twin itself.
     reason : str, optional
-        Without a twin: the reason why no effect is supported.
+        If no twin is given, the reason why no effect is supported.
     tenant : Tenant
         The tenant of the jobs.
     """
@@ -227,7 +228,7 @@ def compared_answers(
 
 
 def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note if some means are over different jobs than the means of the first policy."""
+    """Return a note if some means are over other jobs than the first policy's means."""
     first, *others = rows
     fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
     if not fewer:
@@ -247,16 +248,16 @@ def run_times(policy: str) -> str:
 
 
 def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None:
-    """Return whether a policy keeps quotas; None if there are no VCs, and for the log itself."""
+    """Return whether a policy keeps quotas, or None if there are no VCs or for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
-    # Virtual clusters with their own nodes keep quotas under every policy; a policy that lends handles quotas itself.
+    # Virtual clusters with their own nodes keep quotas under every policy. A policy that lends handles quotas itself.
     own_nodes = any(scenario.cluster.domains)
     return "kept" if own_nodes or named_policy(policy).card.quotas else "ignored"
 
 
 def _beyond_share(result: ReplayResult) -> float | None:
-    """Return the share of allocated GPU time beyond the cluster's GPUs [1]; None for a policy."""
+    """Return the share of allocated GPU time beyond the cluster's GPUs [1], or None for a policy."""
     found = result.outcome.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
     if found is None or not held:
@@ -266,7 +267,7 @@ def _beyond_share(result: ReplayResult) -> float | None:
 
 
 def _supported_by_quotas(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
-    """Return for each policy whether the log supports its effect against the first policy with the same quota rule."""
+    """Return whether the log supports each policy's effect against the first policy with the same quota rule."""
     first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
@@ -303,7 +304,7 @@ def _grouped(
 
 
 def _assumptions(results: Sequence[ReplayResult]) -> list[dict[str, Any]]:
-    """Return each assumption once per value, with the policies that used it."""
+    """Return each assumption once per value, with the policies that used the value."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     users: dict[tuple[str, str], list[str]] = {}
     for result in results:

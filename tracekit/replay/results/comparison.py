@@ -1,8 +1,8 @@
-"""A comparison of policies: their headline figures, and the difference that each makes for the same jobs.
+"""A comparison of policies: the headline figures, and the difference that each policy makes for the same jobs.
 
 Two policies are compared job by job, over the jobs that both completed, so jobs that only one of them completed do not
-affect the difference. The interval comes from resampling whole submission days, because jobs of one day share the queue
-and are not independent observations.
+affect the difference. The interval comes from resampling whole submission days, because jobs submitted on the same day
+share the queue and are not independent observations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_DAYS = 5
-"""Fewest submission days for an interval; with fewer there are too few blocks to resample."""
+"""Minimum number of submission days for an interval. With fewer days, there are too few blocks to resample."""
 
 _RESAMPLES = 1000
 _CHUNK = 4_000_000
@@ -51,10 +51,10 @@ _HEADLINE = (
     "jain_fairness_vc",
     "max_finish_time_ratio",
 )
-"""Keys of summary.json that a comparison repeats."""
+"""Keys of summary.json that a comparison also contains."""
 
 _OUTAGES = ("goodput_share", "lost_gpu_hours", "restarts", "ettr")
-"""Further keys that a comparison repeats if outages were replayed."""
+"""Further keys that a comparison also contains if outages were replayed."""
 
 _COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions", "restarts"})
 
@@ -64,50 +64,50 @@ class ReplayResult:
     """The result of one policy in a comparison."""
 
     policy: str
-    """Label: the policy with the parameters that distinguish it from the others."""
+    """Label of the policy, with the parameters that distinguish it from the others."""
     jobs: Jobs
-    """The replayed jobs; the same for every policy."""
+    """The replayed jobs, which are the same for every policy."""
     outcome: Outcome
     """The schedule."""
     summary: Mapping[str, Any]
     """The result of `summarize`."""
     cluster: Cluster | None = None
-    """The cluster that it ran on, with nodes that the policy borrowed; None if not needed."""
+    """The cluster that the policy ran on, including borrowed nodes, or None if it is not needed."""
 
 
 def compare_policies(
     results: Sequence[ReplayResult], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
 ) -> pl.DataFrame:
-    """Return one row per policy: headline figures, and the paired difference against the first policy.
+    """Return one row per policy, with headline figures and the paired difference from the first policy.
 
     policy, and the headline keys of summary.json
         As in `summarize`.
     goodput_share, lost_gpu_hours, restarts, ettr
-        As in `summarize`; only if outages were replayed.
+        As in `summarize`, but only if outages were replayed.
     common_jobs
-        Number of jobs that both this policy and the first completed; all figures below are over these jobs.
+        Number of jobs that both this policy and the first completed. All figures below are over these jobs.
     jct_diff_s, queue_diff_s
-        Mean over jobs of this policy's value minus the first policy's [s]; negative is faster.
+        Mean over jobs of this policy's value minus the first policy's [s], negative if this policy is faster.
     jct_diff_share, queue_diff_share
-        This mean over the first policy's mean for these jobs [1]; NULL if that is 0.
+        This mean divided by the first policy's mean for these jobs [1], or NULL if the latter is 0.
     jct_diff_low_s, jct_diff_high_s, queue_diff_low_s, queue_diff_high_s
-        95 % interval of the mean difference (see `day_intervals`); NULL with fewer than 5 submission days.
+        95 % interval of the mean difference (see `day_intervals`), or NULL if there are fewer than 5 submission days.
     jct_diff_share_low, jct_diff_share_high, queue_diff_share_low, queue_diff_share_high
-        95 % interval of the share; difference and mean are resampled together.
+        95 % interval of the share. Difference and mean are resampled together.
     better_share, equal_share, worse_share
         Share of jobs whose jct is shorter than, equal to, or longer than under the first policy [0..1].
     note
-        The reason why an interval is missing; NULL if the interval exists.
+        The reason why an interval is missing, or NULL if the interval exists.
 
-    In the first policy's row everything after the headline keys is NULL. The differences compare the two schedules,
-    regardless of the log; `beside_record` keeps only the differences that the log supports.
+    In the first policy's row, everything after the headline keys is NULL. The differences compare the two schedules,
+    regardless of the log. `beside_record` keeps only the differences that the log supports.
 
     Parameters
     ----------
     results : sequence of ReplayResult
-        The results, for the same jobs; the first is the baseline.
+        The results, for the same jobs. The first is the baseline.
     seed : int
-        Seed of the resampling; the same seed gives the same intervals.
+        Seed of the resampling. The same seed gives the same intervals.
     measured : array of bool, shape (n,), optional
         Compare only these jobs (see `measured_jobs`).
 
@@ -204,9 +204,9 @@ def day_intervals(
 ) -> list[tuple[float, float]] | None:
     """Return the 95 % interval of each mean in `values` and each ratio in `ratios`, by a block bootstrap over days.
 
-    Each of 1,000 resamples draws days with replacement, as many as the jobs have, and takes the mean over all jobs of
-    these days. The interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
-    `values` are resampled together.
+    Each of 1,000 resamples draws as many days as the jobs have, with replacement, and takes the mean over all jobs of
+    the drawn days. The interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All
+    of `values` are resampled together.
 
     Parameters
     ----------
@@ -215,13 +215,13 @@ def day_intervals(
     values : sequence of arrays, shape (n,)
         Values whose means are taken.
     ratios : sequence of pairs of arrays, shape (n,)
-        Numerators and denominators of the ratios of sums; resamples with a denominator of 0 are skipped.
+        Numerators and denominators of the ratios of sums. Resamples with a denominator of 0 are skipped.
     seed : int
         Seed of the resampling.
 
     Returns
     -------
-    list of (low, high), or None with fewer than `FEWEST_DAYS` distinct days.
+    list of (low, high), or None if there are fewer than `FEWEST_DAYS` distinct days.
     """
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
@@ -245,11 +245,11 @@ def day_intervals(
 
 
 def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows of the comparison table for a terminal.
+    """Return the headers and rows of the comparison table for a terminal.
 
-    Times are in hours if the largest value of their column is at least an hour, otherwise in seconds. Shares are in
-    percent. Unknown figures of the log's own schedule are empty, and so are effects without support (see
-    `effect_sentences`). If outages were replayed, their costs follow the preemptions.
+    Times are in hours if the largest value in their column is at least an hour, and otherwise in seconds. Shares are in
+    percent. Unknown figures for the log's own schedule are empty, as are effects without support (see
+    `effect_sentences`). If outages were replayed, their costs come after the preemptions.
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]
@@ -283,7 +283,7 @@ def _percents(shares: pl.Series) -> list[object]:
 
 
 def _against(row: Mapping[str, Any]) -> str | None:
-    """Return the change of the mean jct with its interval in percent, such as '-12.3 % (-15.0 to -9.1)'."""
+    """Format the change of the mean jct with its interval in percent, such as '-12.3 % (-15.0 to -9.1)'."""
     share, low, high = (row[f"jct_diff_{part}"] for part in ("share", "share_low", "share_high"))
     if share is None:
         return None

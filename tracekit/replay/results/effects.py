@@ -5,8 +5,8 @@ in the log, the baseline describes a cluster that never existed. If jobs wait lo
 the log was already the better schedule. In both cases the difference must not be reported as an effect. Every report of
 an effect uses this module.
 
-The wait is first start minus submission. All means are over the same jobs: the jobs that start in the
-log, under the baseline and under the policy, and that end in both replays.
+The wait is first start minus submission. All means are over the same jobs, which start in the log, under the baseline
+and under the policy, and end in both replays.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 NEAR_MS = 60_000
-"""Mean waits of the baseline and of the log agree if they differ by at most this [ms]; our choice."""
+"""Mean waits under the baseline and in the log agree if they differ by at most this [ms]. Our choice."""
 
 _MORE, _LESS = 5, 4
-"""They also agree within this ratio, 1.25, in either direction; as integers, because rounding must never decide. Our
-choice."""
+"""They also agree within this ratio, 1.25, in either direction. It is given as integers, because rounding must never
+decide. Our choice."""
 
 NO_RECORD = "the log records no waits to compare these replays with; the effect cannot be estimated"
-"""The reason if no job has a recorded start, or if the replay changed the submissions."""
+"""The reason that is given if no job has a recorded start, or if the replay changed the submissions."""
 
 _CANNOT = "the effect cannot be estimated"
 
@@ -53,17 +53,17 @@ class TwinOfLog(NamedTuple):
     """The twin in which policies are replayed (see `tracekit.calibration`)."""
 
     policy: str
-    """The twin's own policy, as `tracekit replay -p` takes it."""
+    """The twin's own policy, in the form that `tracekit replay -p` accepts."""
     words: str
     """The twin's own policy in words."""
     text: str
-    """The contents of its twin.toml."""
+    """The contents of twin.toml."""
     in_place: Callable[[str], str]
     """Returns a policy that replaces the twin's order."""
     reason: str | None
-    """The reason why the twin supports no effects; None if its grade is good enough."""
+    """Why no effects can be estimated with the twin, or None if its grade is good enough."""
     lifts: Callable[[str], str | None]
-    """Returns the reason why a policy's effect cannot be estimated in a twin that supports effects; None if it can."""
+    """Returns why a policy's effect cannot be estimated even with a good enough grade, or None if it can."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ class Support:
     recorded_jobs: int
     """Number of jobs that the means are over."""
     recorded_queue_s: float | None
-    """Their mean wait in the log [s]; None without such jobs."""
+    """Mean wait of these jobs in the log [s], or None if there are no jobs."""
     recorded_jct_s: float | None
-    """Their mean completion time in the log [s], over the jobs with a recorded end."""
+    """Mean completion time in the log [s], over the jobs among these whose end is recorded."""
     baseline_queue_s: float | None
-    """Their mean wait under the baseline [s]."""
+    """Mean wait of these jobs under the baseline [s]."""
     policy_queue_s: float | None
-    """Their mean wait under the policy [s]."""
+    """Mean wait of these jobs under the policy [s]."""
     reason: str | None
-    """The reason why the effect is not supported, without capital and full stop; None if it is supported."""
+    """Why the effect is not supported, without a capital letter and full stop, or None if it is supported."""
 
     @property
     def supported(self) -> bool:
@@ -107,9 +107,9 @@ def support_of(
     policy : str
         Name of the policy.
     record : RecordedTimes
-        Recorded times of the jobs that end in both replays, arrays of shape (n,).
+        Recorded times of the jobs that end in both replays (n,).
     baseline_ms, policy_ms : array of int, shape (n,)
-        First start minus submission of these jobs [ms]; without `policy_ms`, only the baseline is compared.
+        First start minus submission of these jobs [ms]. If `policy_ms` is not given, only the baseline is compared.
     """
     known = record.queue_ms >= 0
     jobs = int(known.sum())
@@ -129,7 +129,7 @@ def support_of(
 
 
 def _against(replayed_s: float, recorded_s: float) -> str:
-    """Return two mean waits in the same unit for easy comparison.
+    """Format two mean waits in the same unit for easy comparison.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def support_between(first: ReplayResult, other: ReplayResult, measured: NDArray[
     Parameters
     ----------
     first, other : ReplayResult
-        The baseline and the policy; if they are the same, it is compared only with the log.
+        The baseline and the policy. If they are the same, it is compared only with the log.
     measured : array of bool, shape (n,), optional
         Consider only these jobs.
     """
@@ -170,19 +170,19 @@ def beside_record(
     twin: TwinOfLog | None = None,
     reason: str | None = None,
 ) -> pl.DataFrame:
-    """Return a comparison together with the recorded times, without the effects that the log does not support.
+    """Add the recorded times to a comparison, and remove the effects that the log does not support.
 
-    In rows without support (see `support_of`) the differences and shares of jobs are NULL. A row 'recorded' with the
-    recorded times of these jobs follows. It is missing if the log has no times, or if the policy of that name is
+    In rows without support (see `support_of`), the differences and job shares are NULL. A last row, 'recorded',
+    contains the recorded times of these jobs. It is missing if the log has no times, or if a policy of that name is
     already compared. Each policy's row gets these columns:
 
     recorded_jobs, recorded_queue_s, recorded_jct_s
-        Number of jobs that both this policy and the first completed and whose wait is recorded; their mean wait and
+        Number of jobs that both this policy and the first completed and whose wait is recorded, and their mean wait and
         completion time in the log [s].
     baseline_queue_s, policy_queue_s
-        Mean wait of these jobs under the first policy and under this one [s].
+        Mean wait of these jobs under the first policy and under this policy [s].
     effect_told, effect_reason
-        Whether the log supports the effect of the policy, and the reason if it does not. For the first policy: whether
+        Whether the log supports the effect of the policy, and the reason if it does not. For the first policy, whether
         its waits match the log.
 
     Parameters
@@ -194,10 +194,10 @@ def beside_record(
     measured : array of bool, shape (n,), optional
         The jobs that were compared.
     twin : TwinOfLog, optional
-        The twin, if the first policy is its own. Its grade alone decides whether effects are supported, including
-        effects that make jobs wait longer than in the log.
+        The twin, if the first policy is the twin's own. Its grade alone decides whether effects are supported,
+        including effects that make jobs wait longer than in the log.
     reason : str, optional
-        Without a twin: the reason why no effect is supported, whatever the waits are.
+        If no twin is given, the reason why no effect is supported, regardless of the waits.
     """
     found = [support_between(results[0], other, measured) for other in results]
     if twin is not None or reason is not None:
@@ -223,7 +223,7 @@ def _is_effect(column: str) -> bool:
 
 
 def effect_sentences(compared: pl.DataFrame) -> list[str]:
-    """Return the reasons why effects are not reported, each once, as a sentence without a full stop.
+    """Return the distinct reasons why effects are not reported, each as a sentence without a full stop.
 
     Parameters
     ----------

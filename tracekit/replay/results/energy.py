@@ -32,24 +32,24 @@ class PowerDraw(NamedTuple):
     """Power of GPUs at full clock, in whole milliwatts."""
 
     idle: NDArray[np.int64]
-    """Power of all GPUs of each node without jobs [mW] (N,)."""
+    """Power of all GPUs of each node while it has no jobs [mW] (N,)."""
     busy: NDArray[np.int64]
     """u * max for a GPU of each job [mW] (n,)."""
     rest: NDArray[np.int64]
-    """u * idle for a GPU of each job: `busy` minus this is added to the idle power [mW] (n,)."""
+    """u * idle for a GPU of each job. `busy` minus this value is added to the idle power [mW] (n,)."""
 
 
 def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return the GPU power draw according to M7.
 
-    A job that requests a GPU model of the cluster uses the power of that model. For any other job the mean over all
-    GPUs of the cluster applies, regardless of its place. Its utilization comes from `utilization_ppm`.
+    A job that requests a GPU model of the cluster uses the power of that model. For any other job, the mean over all
+    GPUs of the cluster applies, regardless of where the job runs. Utilization comes from `utilization_ppm`.
     """
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
     mean = np.average(watts, axis=0, weights=cluster.gpus) if cluster.nodes else per_model[0]
     model_of = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
-    # Jobs without a model have the index -1, which is the last element.
+    # Jobs without a model have the index -1, which refers to the last element.
     known = model_of[jobs.model]
     of_job = np.where((known >= 0)[:, None], per_model[known], mean)
     drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
@@ -60,11 +60,11 @@ def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
 def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -> float:
     """Return the GPU energy from time 0 to the last end, all at full clock [kWh].
 
-    According to M7 a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
-    configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs all the time
+    According to M7, a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
+    configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs over the whole time
     (`idle_energy_kwh`), plus u_j * (max - idle) for the allocated GPU time of each job j, overheads included.
-    `power_draw_mw` gives the power for each job; we assume that a job uses its GPUs equally if it runs slower than
-    recorded. If jobs share GPUs, no GPU is more than fully used: the sum of u_j times allocated GPU time counts
+    `power_draw_mw` gives the power for each job. We assume that a job uses its GPUs just as much if it runs slower than
+    recorded. If jobs share GPUs, no GPU is more than fully used, so the sum of u_j times allocated GPU time counts only
     up to the GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
@@ -79,8 +79,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
     """Return the idle energy of all GPUs, from time 0 to the last end [kWh].
 
-    GPUs of a node that left use power as long as jobs run on them. Their nodes are not recorded, so these GPUs count
-    with the mean power of the cluster.
+    GPUs of a node that left use power as long as jobs run on them. Which nodes these are is not recorded, so their GPUs
+    count with the mean power of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
@@ -95,9 +95,9 @@ def idle_cost(
 ) -> float:
     """Return the cost of the idle energy of all GPUs, from time 0 to the last end.
 
-    The idle energy of nodes that left, which exceeds that of the present nodes in `energy_kwh`, costs the mean price.
+    The idle energy of nodes that left, which `energy_kwh` adds to that of the present nodes, costs the mean price.
     """
-    # The price integral while each node was available.
+    # The integral of the price over the time in which each node was available.
     paid = _while_present(cluster, end_ms, lambda time: float(prices.paid(end_ms) - prices.paid(time)))
     present = float((_present_ms(cluster, end_ms) * idle_mw).sum()) / KWH_MW_MS
     mean = float(prices.paid(end_ms) - prices.paid(0)) / max(end_ms, 1)
@@ -105,7 +105,7 @@ def idle_cost(
 
 
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
-    """Return the printed assumption about the utilization on which the energy is based."""
+    """Return the printed assumption about the utilization that the energy is based on."""
     unknown = int(np.isnan(jobs.utilization).sum())
     usual = percent(models.interference.utilization)
     value = f"{usual} for {unknown:,} of {len(jobs):,} jobs, for which the trace has no mean utilization"
@@ -118,7 +118,7 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 
 
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
-    """Return the time for which each node was available, from time 0 to the end (N,) [ms]."""
+    """Return how long each node was available between time 0 and the end (N,) [ms]."""
     return _while_present(cluster, end_ms, lambda time: float(end_ms - time))
 
 
@@ -135,13 +135,13 @@ def _while_present(cluster: Cluster, end_ms: int, until_end: Callable[[int], flo
 
 
 def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
-    """Return the printed assumption about the power cap; `Outcome.power` must exist."""
+    """Return the printed assumption about the power cap. `Outcome.power` must exist."""
     found = outcome.power
     if found is None:
         return {}
     span = max(outcome.makespan_ms, 1)
     value = (
         f"the peak was {found.peak_w / 1000:,.1f} kW; the clock was lowered for {percent(found.slowed_ms / span)} of"
-        f" the time, and for {percent(found.over_ms / span)} even the lowest did not keep the cap"
+        f" the time, and for {percent(found.over_ms / span)} even the lowest clock did not keep the cap"
     )
     return fact("the power cap", value, "the engine")

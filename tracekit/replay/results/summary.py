@@ -1,8 +1,8 @@
-"""The figures of one replay: summary.json.
+"""The figures of one replay, as in summary.json.
 
-Job times are taken over completed jobs, in seconds. Quantiles are interpolated linearly. Unknown figures, such as the
-mean of no jobs, are None. Cluster figures (utilization, fragmentation, energy, makespan) always cover the whole replay,
-even if only some of the jobs are measured.
+Job times are in seconds and taken over completed jobs. Quantiles are interpolated linearly. Unknown figures, such as
+the mean of no jobs, are None. Cluster figures (utilization, fragmentation, energy, makespan) always cover the whole
+replay, even if only some of the jobs are measured.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 # Fairness of a schedule: Jain's index over virtual clusters, and finish-time fairness of jobs.
 #
-# Both have several definitions in the literature; the functions give ours.
+# Both have several definitions in the literature. The functions describe the definitions used here.
 
 
 def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> dict[int, float]:
     """Return the service ratio of each VC, by its index in `jobs.tenants`.
 
     The ratio is sum(GPUs * work) / sum(GPUs * time in the system) over the VC's measured jobs that can run. It is the
-    rate at which the VC's demand progressed; it is 1 if no job ever waited. GPUs are the requested GPUs, and work is
-    the run time on the recorded GPUs. Time in the system ends with the job or, if it never completed, with the replay;
-    a job that never completed adds no work. Jobs that can never run and jobs without a VC are excluded; a VC whose jobs
-    took no time has no ratio.
+    rate at which the VC's demand progressed, which is 1 if no job ever waited. GPUs are the requested GPUs, and work is
+    the run time on the recorded GPUs. Time in the system ends with the job or, if the job never completed, with the
+    replay. A job that never completed adds no work. Jobs that can never run and jobs without a VC are excluded. A VC
+    whose jobs took no time has no ratio.
     """
     ours = measured & (jobs.tenant >= 0) & ~outcome.unschedulable
     done = outcome.end_ms >= 0
@@ -53,9 +53,9 @@ def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) ->
 
 
 def jain_index(values: Sequence[float]) -> float | None:
-    """Return (sum x)^2 / (n * sum x^2) [1/n..1]: 1 if all values are equal, 1/n if one gets everything.
+    """Return (sum x)^2 / (n * sum x^2) [1/n..1], which is 1 if all values are equal and 1/n if one gets everything.
 
-    Return None for fewer than two values, or if all are 0. Source: Jain, Chiu and Hawe, "A Quantitative Measure of
+    Return None if there are fewer than two values or all are 0. Source: Jain, Chiu and Hawe, "A Quantitative Measure of
     Fairness and Discrimination for Resource Allocation in Shared Computer Systems" (DEC-TR-301, 1984).
     """
     x = np.asarray(values, dtype=np.float64)
@@ -65,11 +65,11 @@ def jain_index(values: Sequence[float]) -> float | None:
 
 
 def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
-    """Return the mean contention over each job's time in the system [1], NaN if it did not complete, shape (n,).
+    """Return the mean contention over each job's time in the system [1], or NaN if it did not complete (n,).
 
-    Contention at a time is the number of GPUs that all jobs in the system request, running and waiting, divided by the
-    cluster's GPUs (their mean over the replay if nodes come and go). Jobs that can never run do not contend; jobs that
-    never completed contend until the replay ends. A job that took no time has no mean contention (NaN).
+    Contention at a given time is the number of GPUs that all jobs in the system request, running or waiting, divided by
+    the cluster's GPUs (their mean over the replay if nodes come and go). Jobs that can never run do not contend. Jobs
+    that never completed contend until the replay ends. The mean contention of a job that took no time is NaN.
     """
     capacity = (outcome.busy_milli_ms + outcome.free_milli_ms) / max(outcome.makespan_ms, 1)
     found = np.full(len(jobs), np.nan)
@@ -94,8 +94,9 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     """Return rho = jct / (work * max(1, mean contention)) of each job [1], shape (n,).
 
     This is the finish time in the shared cluster divided by the finish time that the job would have alone on its part
-    of the cluster: the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. A value
-    of at most 1 means that sharing did not harm the job. NaN if the job did not complete or has no work.
+    of the cluster. It is the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. A
+    value of at most 1 means that sharing did not harm the job. The value is NaN if the job did not complete or has no
+    work.
     """
     known = (outcome.end_ms >= 0) & (jobs.work_ms > 0)
     alone = np.where(known, jobs.work_ms, 1) * np.fmax(1.0, mean_contention(jobs, outcome))
@@ -103,7 +104,7 @@ def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 
 
 SLOWDOWN_BOUND_MS = 10_000
-"""Shorter jobs count with this run time in a slowdown [ms]."""
+"""In a slowdown, shorter jobs count with this run time [ms]."""
 
 _GPU_HOUR = 3.6e9
 """One GPU-hour [milli-GPU * ms]."""
@@ -144,22 +145,22 @@ def summarize(
         **table.counts(table.all),
         **table.job_times(table.all),
         "makespan_s": outcome.makespan_ms / 1000,
-        # Allocated GPU time over the GPU time of present nodes, over [0, makespan]. GPUs still in use on a node that is
-        # leaving count in both, so the share never exceeds 1.
+        # Allocated GPU time divided by the GPU time of present nodes, over [0, makespan]. GPUs that are still in use on
+        # a node that is leaving count in both, so the share never exceeds 1.
         "gpu_utilization_share": _ratio(outcome.busy_milli_ms, outcome.busy_milli_ms + outcome.free_milli_ms),
-        # Free GPU time on partly used nodes over all free GPU time, in the same period.
+        # Free GPU time on partly used nodes divided by all free GPU time, in the same period.
         "fragmentation_share": _ratio(outcome.fragmented_milli_ms, outcome.free_milli_ms),
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
-        # The costs of outages; None if no outages were replayed (see `_JobFigures.losses`).
+        # The costs of outages, or None if no outages were replayed (see `_JobFigures.losses`).
         **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
-        # Share of the completed jobs with a deadline (D7) that ended after it; only for policies with deadlines.
+        # Share of the completed jobs with a deadline (D7) that ended after it. Only for policies with deadlines.
         "late_share": table.late_share(table.all),
         "energy_kwh": _number(outcome.energy_kwh),
-        # According to M41; only for policies that use prices.
+        # According to M41. Only for policies that use prices.
         "energy_cost": _number(outcome.energy_cost),
         "by_gpu_class": table.by_gpu_class(),
         "by_vc": table.by_vc(),
@@ -172,7 +173,7 @@ def summarize(
 
 
 def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
-    """Return a mask of the jobs that were submitted in [start, end), in the time of the replay, shape (n,).
+    """Return a mask of the jobs that were submitted in [start, end) in the time of the replay (n,).
 
     At the start of a replay the cluster is empty, and at its end no new jobs arrive. To exclude warm-up and
     drain, a study replays all jobs but measures only the jobs in between.
@@ -180,7 +181,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
     Raises
     ------
     UsageError
-        No job was submitted in this time.
+        No job was submitted during this period.
     """
     inside = np.ones(len(jobs), dtype=bool)
     for time, after in ((start, True), (end, False)):
@@ -196,7 +197,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
 
 
 def bounded_slowdown(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
-    """Return max(1, jct / max(work, 10 s)) of each job [1], NaN if it did not complete, shape (n,).
+    """Return max(1, jct / max(work, 10 s)) of each job [1], or NaN if it did not complete (n,).
 
     This is the bounded slowdown of Feitelson and Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling" (JSSPP
     1998), with jct as the response time and the run time on the recorded GPUs as the time that the job needs.
@@ -210,7 +211,7 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
 
 
 def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
-    """Return the figures of jobs in the log itself, with the keys of summary.json; None if the log has no times.
+    """Return the jobs' figures in the log itself, with the keys of summary.json, or None if the log has no times.
 
     Parameters
     ----------
@@ -263,20 +264,20 @@ class _JobFigures:
         return float((self.outcome.end_ms[done] > due[done]).mean()) if len(done) else None
 
     def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
-        """Return allocated GPU time without progress [GPU*h]: a job's overhead times its mean number of GPUs."""
+        """Return the allocated GPU time without progress [GPU*h]: a job's overhead times its mean number of GPUs."""
         some = rows[self.outcome.overhead_ms[rows] > 0]
         held = self.outcome.held_milli_ms[some] / np.maximum(self.outcome.run_ms[some], 1)
         return float((held * self.outcome.overhead_ms[some]).sum() / _GPU_HOUR)
 
     def losses(self, rows: NDArray[np.int64]) -> dict[str, float | int | None]:
-        """Return the costs of outages for some jobs, or None without outages.
+        """Return the costs of outages for some jobs, or None if there were no outages.
 
-        One part of the allocated GPU time is restarts and other overheads, and another part is redone work (lost). Of
-        the rest, a part goes into saving checkpoints. The remaining time is useful; `goodput_share` is its share [1].
-        `ettr`, the effective training time ratio, is the useful part of the run time of the jobs that ended, divided by
-        the time from submission to end, waits included. Each job is weighted by its requested GPUs [0..1] (Kokolis et
-        al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond the request,
-        in an elastic gang or a block, do not count.
+        One part of the allocated GPU time is spent on restarts and other overheads, and another part on redone work
+        (lost). Of the rest, a part is spent on saving checkpoints. The remaining time is useful, and `goodput_share` is
+        its share [1]. `ettr`, the effective training time ratio [0..1], is the useful part of the run time of the jobs
+        that ended, divided by the time from submission to end, waits included. Each job is weighted by its requested
+        GPUs (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs
+        beyond the request, in an elastic gang or a block, do not count.
         """
         losses = self.outcome.losses
         if losses is None:
@@ -302,7 +303,7 @@ class _JobFigures:
         return [{"gpu_class": GPU_CLASSES[key], **self._group(group)} for key, group in rows]
 
     def by_vc(self) -> list[dict[str, Any]]:
-        """Return one row per VC, sorted by name; jobs without a VC come last."""
+        """Return one row per VC, sorted by name. Jobs without a VC come last."""
         ratios = service_ratios(self.jobs, self.outcome, self.measured)
         found = sorted(_groups(self.jobs.tenant, self.all), key=lambda item: item[0] < 0)
         return [
@@ -341,7 +342,7 @@ def _job_times(
 
 
 def _groups(keys: NDArray[Any], rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Return the rows of each key, keys ascending, rows in order."""
+    """Return the rows of each key, with keys ascending and rows in order."""
     order = rows[np.argsort(keys[rows], kind="stable")]
     names, first = np.unique(keys[order], return_index=True)
     return list(zip(names.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else []
@@ -352,7 +353,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 def _quantiles(values: NDArray[np.float64]) -> list[float | None]:
-    """Return median, 95th and 99th percentile, linearly interpolated."""
+    """Return the median and the 95th and 99th percentiles, linearly interpolated."""
     if not len(values):
         return [None, None, None]
     return [float(v) for v in np.quantile(values, [0.5, 0.95, 0.99])]
@@ -372,7 +373,7 @@ def _number(value: float | None) -> float | None:
 
 
 def _clean(value: Any) -> Any:
-    """Return `value` in JSON types; numbers that JSON does not have become None."""
+    """Convert `value` to JSON types. Numbers that JSON cannot represent become None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The tables of one replay, and its files: summary.json, jobs.parquet, timeline.parquet."""
+"""The tables and files of one replay: summary.json, jobs.parquet, timeline.parquet."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ _ROW_GROUP = 131_072
 
 
 def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
-    """Return one row per job, in submission order: the columns of jobs.parquet.
+    """Return one row per job in submission order, with the columns of jobs.parquet.
 
     submit_time, first_start_time, end_time
-        UTC, to the millisecond, in the time of the replay.
+        UTC times, to the millisecond, in the time of the replay.
     queue_s, jct_s
         First start minus submission, and end minus submission.
     run_s, wait_s
-        Time for which the job had GPUs, overheads included; jct_s minus that time.
+        Time for which the job had GPUs, overheads included, and jct_s minus that time.
     preemptions, nodes_spanned
-        How often the job lost all its GPUs; number of nodes of its last allocation, NULL if it was placed by count.
+        Number of times that the job lost all its GPUs, and number of nodes in its last allocation, or NULL if it was
+        placed by count.
     slowdown
-        Bounded slowdown, see `bounded_slowdown`.
+        Bounded slowdown (see `bounded_slowdown`).
 
-    Columns of the policy itself (`Outcome.columns`) follow; they are NULL for jobs that did not end.
+    Columns of the policy itself (`Outcome.columns`) follow. They are NULL for jobs that did not end.
 
     Times that a job never reached are NULL.
     """
@@ -72,10 +73,10 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
 
 
 def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
-    """Return the state of the cluster over time: the columns of timeline.parquet.
+    """Return the state of the cluster over time, with the columns of timeline.parquet.
 
-    time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, fragmented_gpus (free, on partly used nodes): each
-    row applies until the next.
+    The columns are time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, and fragmented_gpus (free GPUs on
+    partly used nodes). Each row applies until the next.
     """
     line = outcome.timeline
     return pl.DataFrame(
@@ -91,12 +92,12 @@ def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
 
 
 def summary_json(summary: Mapping[str, Any]) -> bytes:
-    """Return summary.json: keys in order, two spaces per level."""
+    """Return the bytes of summary.json, with keys in order and two spaces per level."""
     return orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any]) -> None:
-    """Write the files of a result to `folder`, which the caller makes visible once it is complete.
+    """Write a result's files to `folder`, which the caller makes visible once it is complete.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str
 
 
 def _known(values: pl.Series, known: NDArray[np.bool_] | None) -> pl.Series:
-    """Return `values`, NULL where `known` is False."""
+    """Return `values` with NULL in place of those whose `known` is False."""
     if known is None or known.all():
         return values
     return pl.select(pl.when(pl.Series(known)).then(values).alias(values.name)).to_series()
@@ -133,31 +134,31 @@ def _names(name: str, index: NDArray[np.int32], names: Sequence[str]) -> pl.Seri
     return _known(pl.Series(name, names, dtype=pl.String).gather(np.where(known, index, 0).astype(np.uint32)), known)
 
 
-# The event log of a replay as a table: log.parquet.
+# The event log of a replay as a table, log.parquet.
 
 _NONE = -1
 
 
 def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
-    """Return one row per event, in order: the columns of log.parquet; no rows if no log was kept.
+    """Return one row per event in order, with the columns of log.parquet. There are no rows if no log was kept.
 
     time_ms
         Time after the first submission [ms].
     kind
-        A name in `LOG_KINDS`: submit; start, followed by a row `take` for each GPU, or for the GPUs of a node, that the
-        job gets; stop: the job loses all of them; finish; rate: its speed changes; up, down: a node joins or leaves;
-        reject.
+        A name in `LOG_KINDS`. After start, there is a take row for each GPU, or for the GPUs of each node, that the job
+        gets. At a stop, the job loses all its GPUs. At a rate row, its speed changes. At up and down, a node joins or
+        leaves. The other names are submit, finish, reject and fail.
     job_id
         NULL for up and down.
     node, node_id
-        For take, up and down: the node's index in the cluster (0..) and its name. NULL in the take of a job that got a
-        number of GPUs but no place.
+        For take, up and down, the node's index in the cluster (0..) and its name. NULL in the take row of a job that
+        has GPUs but no place.
     gpu
-        For take: the GPU's index in the node (0..), if the policy places jobs on GPUs (policies that share or divide
-        GPUs, hived, and any policy with the placement buddy); NULL if it only counts the GPUs of nodes.
+        For take, the GPU's index in the node (0..) if the policy places jobs on GPUs (policies that share or divide
+        GPUs, hived, and any policy with the placement buddy), or NULL if it only counts the GPUs of nodes.
     value
-        start, rate: speed in parts per million of the recorded speed. take: milli-GPUs. stop: time that the next start
-        costs [ms]. 0 for the other kinds.
+        For start and rate, the speed in parts per million of the recorded speed. For take, milli-GPUs. For stop, the
+        time that the next start costs [ms]. 0 for the other kinds.
     """
     log = outcome.log
     if log is None:
@@ -179,7 +180,7 @@ def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
 
 
 def _named(names: pl.Series, place: pl.Series) -> pl.Series:
-    """Return the name at each place, NULL without a name."""
+    """Return the name at each place, or NULL if it has no name."""
     if names.is_empty():
         return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
     found = names.gather(place.fill_null(0))

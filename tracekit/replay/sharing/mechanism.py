@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sharing:
-    """Jobs start in the order of a key, on idle GPUs or else next to other jobs; no job is stopped.
+    """Jobs start in the order of a key, on idle GPUs or else next to other jobs. No job is stopped.
 
-    Jobs on one GPU slow each other down (M1); a gang runs at the speed of its slowest GPU. A waiting job that cannot
-    start is skipped. Jobs of one class, utilization and memory share a queue, so both should have few distinct values.
+    Jobs on one GPU slow each other down (M1), and a gang runs at the speed of its slowest GPU. A waiting job that
+    cannot start is skipped. Jobs with the same class, utilization and memory share a queue, so utilization and memory
+    should have few distinct values.
     """
 
     key: Key
-    """A function like those of `replay.keys`; among jobs of one size it grows with the run time."""
+    """A function like those of `replay.keys`. Among jobs of one size, it grows with the run time."""
     utilization_ppm: NDArray[np.int64]
     """GPU utilization of each job (n,) [ppm]."""
     memory_ppm: NDArray[np.int64]
@@ -39,12 +40,12 @@ class Sharing:
     speeds_ppm: tuple[int, ...] = (1_000_000,)
     """Speed by number of sub-batches (S,), starting with the undivided batch [ppm]."""
     strength_ppm: int = 500_000
-    """Coefficient c of M1 [ppm]; -1 for the rule 'sum' (D5)."""
+    """Coefficient c of M1 [ppm], or -1 for the rule 'sum' (D5)."""
     residents: int = 2
-    """Largest number of jobs per GPU; their memory must fit into the GPU. 1 shares nothing."""
+    """Largest number of jobs per GPU, whose memory must fit into the GPU. 1 means that no GPU is shared."""
     test: bool = True
-    """Whether a job shares only if sharing gives a lower mean end time of both jobs than waiting. Then at most two jobs
-    share."""
+    """Whether a job shares only if this gives both jobs a lower mean end time than waiting. In this case, at most two
+    jobs share a GPU."""
     consolidate: bool = False
     """Whether to try the single node with the tightest fit before GPUs of the nodes with the fewest jobs."""
 
@@ -60,16 +61,16 @@ class Sharing:
 # The state of shared GPUs: the jobs on each GPU, and the nodes that have idle GPUs or GPUs with a free seat.
 #
 # A GPU has seats for a fixed number of jobs, whose memory must fit into the GPU. The engine's own node index counts
-# idle GPUs as free, so a shared GPU counts as busy once. In addition, this module lists nodes by their number of
-# jobs: one bit per node for each group and number of jobs, in one table for nodes with idle GPUs and in another for
-# nodes with open GPUs (at least one job and one free seat). Nodes that left the cluster are not listed.
+# idle GPUs as free, so a shared GPU counts as busy once. In addition, this module lists nodes by their number of jobs,
+# with one bit per node for each group and number of jobs. One table is for nodes with idle GPUs, and another for nodes
+# with open GPUs (at least one job and one free seat). Nodes that left the cluster are not listed.
 
 _WHOLE = 1_000_000
 """The memory of a GPU [ppm]."""
 
 
 def _state(mechanism: Sharing, setting: Setting) -> EngineState:
-    """Return the state for a policy that shares GPUs: jobs of equal memory and utilization share a queue."""
+    """Return the state for a policy that shares GPUs, in which jobs of equal memory and utilization share a queue."""
     kinds = np.column_stack([mechanism.utilization_ppm * mechanism.test, np.atleast_2d(mechanism.memory_ppm)[0]])
     _, kind = np.unique(kinds, axis=0, return_inverse=True)
     # A gang may use any nodes of one model.
@@ -88,7 +89,7 @@ def residents(state: EngineState, mechanism: Sharing) -> Any:
     total = int(gpus.sum())
     memory = np.atleast_2d(np.asarray(mechanism.memory_ppm, np.int32))
     least = np.sort(memory.min(axis=0))[:2]
-    # If no two jobs fit together, none shares, and the search for partners can be skipped.
+    # If no two jobs fit together, no job shares a GPU, and the search for partners can be skipped.
     seats = mechanism.residents if len(least) == 2 and least.sum() <= _WHOLE else 1
     g = np.zeros(1, struct_dtype("SharedGlobals"))
     g["seats"], g["strength"], g["test"] = seats, mechanism.strength_ppm, mechanism.test

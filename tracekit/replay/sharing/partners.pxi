@@ -17,13 +17,13 @@ cdef inline int64_t work_ms(Job* job, int64_t speed):
 
 
 cdef inline int ask(State s, Residents r, int64_t j, int64_t step) except -1:
-    """Store the work of a waiting job, alone and in `step`, for `gains`."""
+    """Store the work of a waiting job, alone and in `step` sub-batches, for `gains`."""
     r.g[0].alone = work_ms(&s.jobs[j], PPM)
     r.g[0].work = work_ms(&s.jobs[j], r.speeds[step]) if step > 0 else r.g[0].alone
 
 
 cdef inline bint gains(State s, Residents r, int64_t j, int64_t step, int64_t other):
-    """Return whether the waiting job of the last `ask` in `step` fits next to a job alone on a GPU, and benefits."""
+    """Return whether the last `ask`'s waiting job in `step` fits next to a job that is alone on a GPU, and benefits."""
     cdef SharedJob* me
     cdef SharedJob* them
     me, them = &r.jobs[j], &r.jobs[other]
@@ -50,7 +50,7 @@ cdef inline int64_t usable(State s, Residents r, int64_t other):
 
 
 cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t step, int64_t wanted):
-    """Count the GPUs of a model that a job in `step` may share; stop once there are enough."""
+    """Count the GPUs of a model that a job in `step` may share, and stop once there are enough."""
     cdef int64_t i, other
     if r.g[0].test == 0:
         return sharing_gather(s, r, d, model, OPEN_GPUS, PPM - r.memory[step, j], wanted, False)
@@ -85,7 +85,7 @@ cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
 
 
 cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
-    """Return an upper bound of a job's GPUs of one model now; it reaches the gang's size only if the gang fits."""
+    """Return an upper bound on a job's GPUs of one model now. It reaches the gang's size only if the gang fits."""
     cdef int64_t first, idle, most, step, wanted, found
     cdef int64_t d = job_class.domain
     cdef int64_t best = 0
@@ -164,7 +164,7 @@ cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* j
 
 
 cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bint one) except -1:
-    """Add a running job to the heap of partners, by mean end; if one partner is enough, keep only the best."""
+    """Add a running job to the heap of partners, by mean end. If one partner is enough, keep only the best."""
     cdef Entry* best
     cdef int64_t speed = pair_speed(r.g[0].strength, r.jobs[j].utilization, r.jobs[other].utilization)
     cdef int64_t end = mean_end(r.g[0].work, left_ms(&s.jobs[other], s.g[0].now), speed, speed)
@@ -185,7 +185,7 @@ cdef inline int find_partners(
     cdef Candidates* domain
     cdef int64_t i, other, gpu
     ask(s, r, j, step)
-    # A partner can be without a GPU to share only if nodes leave.
+    # A partner can have no GPU to share only if nodes leave.
     cdef bint one = wanted == 1 and r.g[0].away == 0
     r.g[0].partners = 0
     if node == NONE:
@@ -205,9 +205,9 @@ cdef inline int find_partners(
 cdef inline int64_t choose_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
 ):
-    """Choose GPUs of partners by mean end (ties by job), each partner's GPUs in the order in which it took them.
+    """Choose GPUs of partners by mean end (ties by job), and each partner's GPUs in the order in which it took them.
 
-    Use only GPUs of `node` unless it is NONE. Return the mean end with the last GPU, or -1 if there are not enough.
+    Use only GPUs of `node` unless it is NONE. Return the mean end with the last GPU, or -1 if there are too few GPUs.
     """
     cdef int64_t other, link, gpu, i
     cdef SharedGpu* cell
@@ -312,7 +312,7 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 
 # Two jobs on one GPU: the speed of each, and whether sharing is better than waiting. Integers only.
 #
-# The theorem behind the test: job B runs with b of work left when job A arrives with a of work. Side by side, A takes
+# The theorem behind the test: job B is running with work b left when job A arrives with work a. Side by side, A takes
 # a / ra and B takes b / rb, where ra and rb are their speeds next to each other. The mean of the two end times is
 # piecewise linear in the delay after which A joins, so the best delay is 0 or b. Let P = 1,000,000 be the speed of a
 # job alone, and count the mean end from A's arrival:
@@ -323,7 +323,7 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 #
 # For given speeds the answer depends only on b / a: if sharing is better for some b, it is better for any larger b.
 
-# Largest amount of work in the test, 139 years; larger amounts count as this much, to keep products within 64 bits.
+# Largest amount of work in the test, 139 years. Larger amounts count as this much, to keep products within 64 bits.
 cdef int64_t MOST_MS = 1 << 42
 cdef int64_t _HALF = PPM * PPM // 2
 
@@ -348,11 +348,11 @@ cpdef bint shares(int64_t alone, int64_t a, int64_t b, int64_t ra, int64_t rb):
     alone : int
         Work of A if it waits [ms].
     a : int
-        Work of A if it joins; larger if it runs in sub-batches [ms].
+        Work of A if it joins [ms], which is larger if it runs in sub-batches.
     b : int
         Remaining work of B [ms].
     ra, rb : int
-        Their speeds next to each other, 1 to 1,000,000 [ppm].
+        Speeds of A and B next to each other, 1 to 1,000,000 [ppm].
     """
     if a * rb >= b * ra:
         return rb * (a - alone) < (2 * rb + ra - 2 * PPM) * b
@@ -360,7 +360,7 @@ cpdef bint shares(int64_t alone, int64_t a, int64_t b, int64_t ra, int64_t rb):
 
 
 cpdef int64_t mean_end(int64_t a, int64_t b, int64_t ra, int64_t rb):
-    """Return the sum of both end times if A joins B now, rounded down, counted from now [ms]."""
+    """Return the sum of both end times if A joins B now, counted from now and rounded down [ms]."""
     if a * rb >= b * ra:
         return a + (2 * PPM - ra) * b // rb
     return b + (2 * PPM - rb) * a // ra

@@ -4,11 +4,12 @@
 # the rest, GPUs with a free seat and enough free memory. With the test `shares` it takes only GPUs that one running
 # job uses alone, and only if both jobs benefit. Otherwise it waits.
 #
-# Waiting jobs of one class, memory and utilization share a queue, and only its first job is considered. This is exact:
-# all jobs of a queue have the same request, and the test favours the job with the least work, which comes first. For
-# the same reason a waiting job can get more GPUs only when a job leaves a GPU or a node joins: time only reduces the
-# remaining work of running jobs, and a start never increases it. So each queue keeps an upper bound of the GPUs for its
-# first job, and raises it as jobs leave. The candidates are searched only when the bound reaches the gang's size.
+# Waiting jobs with the same class, memory and utilization share a queue, and only its first job is considered. This is
+# exact, because all jobs in a queue have the same request, and the test favours the job with the least work, which
+# comes first. For the same reason, a waiting job can get more GPUs only when a job leaves a GPU or a node joins,
+# because time only reduces the remaining work of running jobs and a start never increases it. So each queue keeps an
+# upper bound on the GPUs for its first job and raises it as jobs leave. The candidates are searched only when the bound
+# reaches the gang's size.
 
 
 cdef inline int64_t speed_of(Residents r, int64_t j):
@@ -42,7 +43,7 @@ cdef inline int64_t speed_of(Residents r, int64_t j):
 
 
 cdef inline int renew_neighbours(State s, Residents r, int64_t j, int64_t mark) except -1:
-    """Update the rate of every other job on the GPUs of a job, each job once."""
+    """Update the rate of every other job on a job's GPUs, each job once."""
     cdef int64_t gpu, place, other
     cdef Job* job
     cdef int64_t seats = r.g[0].seats
@@ -118,7 +119,7 @@ cdef inline int offer(State s, Residents r, int64_t j, int64_t d) except -1:
 
 
 cdef inline bint new_to(State s, Residents r, int64_t j, int64_t gpu):
-    """Return whether a waiting job (NONE: any job) could take a GPU that a job has just left."""
+    """Return whether a waiting job (or any job if NONE) could take a GPU that a job has just left."""
     cdef int64_t step
     cdef SharedGpu* cell = &r.gpus[gpu]
     if cell.jobs == 0 or j == NONE:
@@ -233,7 +234,7 @@ def run_shared(State s, Residents r, Key key, int64_t instants):
 
 # The jobs that share each GPU, and the nodes with idle or open GPUs (see `residents`).
 
-# Kinds of GPUs: without a job; with at least one job and a free seat.
+# Kinds of GPUs: without a job, or with at least one job and a free seat.
 cpdef enum:
     IDLE_GPUS = 0
     OPEN_GPUS = 1
@@ -271,7 +272,7 @@ cdef inline int list_node(State s, Residents r, int64_t index) except -1:
 
 
 cdef inline int unlist(State s, Residents r, int64_t index) except -1:
-    """Remove a node from the tables; its contents must be the same as when it was added."""
+    """Remove a node from the tables. Its contents must be the same as when it was added."""
     cdef SharedNode* mine = &r.nodes[index]
     if mine.listed == 0:
         return 0
@@ -312,7 +313,7 @@ cdef inline int sharing_count_alone(Residents r, int64_t d, int64_t j, int64_t c
 
 
 cdef inline bint seat(State s, Residents r, int64_t j, int64_t gpu):
-    """Let a job join a GPU that has a seat and memory for it; return whether the job is new on the node."""
+    """Let a job join a GPU that has a seat and enough memory; return whether the job is new on the node."""
     cdef Globals* g = &s.g[0]
     cdef int64_t seats = r.g[0].seats
     cdef SharedGpu* cell = &r.gpus[gpu]
@@ -367,9 +368,9 @@ cdef inline int unseat(State s, Residents r, int64_t j, int64_t gpu) except -1:
 cdef inline int64_t seats_of_node(
     State s, Residents r, int64_t index, int64_t kind, int64_t room, int64_t wanted, bint keep
 ):
-    """Count a node's GPUs of a kind, up to a limit, by index; open GPUs count only if their memory leaves room.
+    """Count a node's GPUs of a kind by index, up to a limit. Open GPUs count only if their memory leaves room.
 
-    `room` is the memory that the GPU's jobs may use [ppm]; with `keep` the GPUs are chosen.
+    `room` is the memory that the GPU's jobs may use [ppm]. With `keep`, the GPUs are chosen.
     """
     cdef int64_t gpu
     cdef SharedGpu* cell
@@ -391,9 +392,9 @@ cdef inline int64_t seats_of_node(
 cdef inline int64_t sharing_gather(
     State s, Residents r, int64_t d, int64_t model, int64_t kind, int64_t room, int64_t wanted, bint keep
 ):
-    """Count GPUs of a kind on a domain's nodes of one model; stop once there are enough.
+    """Count GPUs of a kind on a domain's nodes of one model, and stop once there are enough.
 
-    Nodes with fewer jobs come first; ties go to the lowest index. See `seats_of_node`.
+    Nodes with fewer jobs come first, and ties go to the lowest index. See `seats_of_node`.
     """
     cdef int64_t jobs, index, row, word, node
     cdef Group* group

@@ -42,21 +42,22 @@ cdef class Residents(Arrays):
     cdef public SharedGlobals[::1] g
     # SharedJob (n,): utilization [ppm], allocated GPUs, number of GPUs used alone, place among the candidates.
     cdef public SharedJob[::1] jobs
-    # SharedGpu: all GPUs, grouped by node; the jobs on each and the memory that they use [ppm].
+    # SharedGpu: all GPUs, grouped by node, with the jobs on each and the memory that they use [ppm].
     cdef public SharedGpu[::1] gpus
     # Jobs on each GPU in order of arrival (GPUs * seats).
     cdef public int32_t[::1] seats
-    # SharedNode (N,): first GPU, jobs on it, open GPUs.
+    # SharedNode (N,): first GPU, jobs on the node, open GPUs.
     cdef public SharedNode[::1] nodes
     # SharedGroup (G,): idle and open GPUs of the available nodes, positions in the bit tables.
     cdef public SharedGroup[::1] groups
-    # Candidates (D,): the range of each domain in `candidates`.
+    # Candidates (D,): each domain's range in `candidates`.
     cdef public Candidates[::1] domains
-    # Jobs of each domain that have a GPU alone.
+    # Jobs of each domain that have a GPU to themselves.
     cdef public int32_t[::1] candidates
-    # Head of each queue: its first job, and an upper bound of the GPUs that it could get.
+    # Head of each queue: its first job, and an upper bound on the GPUs that this job could get.
     cdef public Head[::1] heads
-    # Held: the GPUs of running jobs, as linked lists in allocation order; unused ones from SharedGlobals.free_held.
+    # Held: the GPUs of running jobs, as linked lists in allocation order. Unused entries are linked from
+    # SharedGlobals.free_held.
     cdef public Held[::1] held
     # One bit per node by kind, group and number of jobs (2, ...).
     cdef public uint64_t[:, ::1] bits
@@ -70,7 +71,7 @@ cdef class Residents(Arrays):
     cdef public int32_t[::1] chosen
     # Heap of partners for a job, by mean end.
     cdef public Entry[::1] partners
-    # Position of each job in `partners`, -1 if none (n,).
+    # Position of each job in `partners`, or -1 if it is not there (n,).
     cdef public int32_t[::1] partner_at
     # Buffer for the speeds next to each job of a GPU.
     cdef public int64_t[::1] pairs

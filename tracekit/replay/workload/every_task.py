@@ -33,26 +33,26 @@ def every_task(
 ) -> Jobs:
     """Return the requests of all jobs, in table order.
 
-    `devices` and `milli` are 0 for a job without GPUs; all times are 0, and `origin` is the first known submission
-    (1970 if no submission is known). These jobs are excluded and counted in `left_out`: jobs of another cluster, jobs
-    with an unknown or impossibly large GPU count and, if a window is given, jobs submitted outside it or at an unknown
-    time.
+    `devices` and `milli` are 0 for a job without GPUs. All times are 0, and `origin` is the first known submission
+    (1970 if no submission is known). The following jobs are excluded and counted in `left_out`: jobs of another
+    cluster, jobs with an unknown or impossibly large GPU count and, if a window is given, jobs submitted outside it or
+    at an unknown time.
 
     Parameters
     ----------
     trace : Trace
-        The Trace; it must have the table jobs.
+        The Trace, which must have a jobs table.
     cluster : str, optional
         Exclude jobs of other clusters.
     start, end : datetime, optional
-        Use only jobs submitted in [start, end); times without a zone are UTC.
+        Use only jobs submitted in [start, end). Times without a zone are in UTC.
     limit : int, optional
         Use only this many jobs, from the top of the table.
 
     Raises
     ------
     MissingTableError
-        The Trace has no table jobs.
+        The Trace has no jobs table.
     UsageError
         No job is left, or the limit is below 1.
     """
@@ -67,14 +67,14 @@ def every_task(
         left_out.append(LeftOut("beyond the limit of jobs", len(kept) - limit, None))
         kept = kept.head(limit)
     if kept.is_empty():
-        reasons = ", ".join(f"{part.jobs:,} {part.reason}" for part in left_out) or "the table jobs is empty"
+        reasons = ", ".join(f"{part.jobs:,} {part.reason}" for part in left_out) or "the jobs table is empty"
         raise UsageError(f"no job has a known request: {reasons}", where=trace.path, hint="choose another trace")
     first = judged["submit_time"].min()
     return _jobs(trace, kept, naive_utc(first) if isinstance(first, dt.datetime) else _EPOCH, tuple(left_out))
 
 
 def _reason(cluster: str | None, start: dt.datetime | None, end: dt.datetime | None) -> pl.Expr:
-    """Return the reason why a job is excluded (the first reason that applies), NULL if it is used."""
+    """Return the reason why a job is excluded (the first reason that applies), or NULL if it is used."""
     gpus, submitted = pl.col("gpu_count"), pl.col("submit_time")
     tests: list[tuple[pl.Expr, str]] = []
     if cluster is not None:
@@ -85,7 +85,7 @@ def _reason(cluster: str | None, start: dt.datetime | None, end: dt.datetime | N
     tests += [(submitted >= naive_utc(end), "submitted outside the window")] if end is not None else []
     tests += [
         (gpus.is_null(), "no GPU count"),
-        ((gpus < 0) | (gpus > MOST_GPUS), f"fewer than no GPUs, or more than {MOST_GPUS:,}"),
+        ((gpus < 0) | (gpus > MOST_GPUS), f"a negative number of GPUs, or more than {MOST_GPUS:,}"),
     ]
     return pl.coalesce(pl.when(test).then(pl.lit(why)) for test, why in tests).alias("reason")
 

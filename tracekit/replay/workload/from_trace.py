@@ -1,7 +1,7 @@
-"""The jobs of a Trace as a replay runs them: whole milliseconds, milli-GPUs, and a list of excluded jobs.
+"""The jobs of a Trace as a replay runs them, in whole milliseconds and milli-GPUs, and a list of excluded jobs.
 
-Times are rounded to the nearest millisecond, with halves up. The work of a job is its actual run time (D1): the sum
-over its attempts. Waits between attempts count neither as work nor as queueing that a policy could avoid.
+Times are rounded to the nearest millisecond, with halves up. The work of a job is its actual run time (D1), summed over
+its attempts. Waits between attempts count neither as work nor as queueing that a policy could avoid.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The table jobs as numbers: times in microseconds, run times, and columns of selected rows.
+# The jobs table as numbers: times in microseconds, run times, and columns of selected rows.
 #
-# The tables contain long text that most rows of a replay do not need at once, so columns are read one by one.
+# The tables contain long strings that most rows of a replay do not need at once, so columns are read one by one.
 
 LONGEST_YEARS = 100
-"""A longer run time, or a longer span of submissions, is an error of the log [years of 365 days]."""
+"""A longer run time, or a longer span of submissions, is an error in the log [years of 365 days]."""
 
 LONGEST_S = LONGEST_YEARS * 365 * 86_400
 """`LONGEST_YEARS` in seconds [s]."""
@@ -43,9 +43,9 @@ _HELD_CAP = 10**17
 def read_numbers(trace: Trace) -> pl.DataFrame:
     """Return one row for each row of jobs, in the same order.
 
-    Columns: row (0..); cluster; submit_us, start_us, end_us [us after 1970]; gpu_count [GPUs]; instance_count; open
-    (running or pending, without an end); work_us, the sum of the attempts' known run times, else run_s, else end minus
-    start [us]; held, its GPU time in the log [milli-GPU * ms].
+    The columns are row (0..), cluster, submit_us, start_us and end_us [us after 1970], gpu_count [GPUs],
+    instance_count, open (running or pending, without an end), work_us (the sum of the attempts' known run times, or
+    else run_s, or else end minus start [us]), and held (the job's GPU time in the log [milli-GPU * ms]).
     """
     table = (
         trace.scan("jobs")
@@ -60,7 +60,7 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
             (pl.col("status").is_in(["running", "pending"]) & pl.col("end_time").is_null())
             .fill_null(value=False)
             .alias("open"),
-            # A job with one attempt has the run time of this attempt; only the other jobs need the larger table.
+            # A job with one attempt has the run time of this attempt. Only the other jobs need the larger table.
             ((pl.col("attempt_count") != 1).fill_null(value=True) | pl.col("run_s").is_null()).alias("several"),
         )
         .with_row_index("row")
@@ -72,7 +72,7 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     if trace.has("attempts") and len(several):
         sums = _sums_of_attempts(trace, several)
         sized = sums.filter(pl.col("sized") > 0)
-        # Few rows differ, so two columns are patched; a join would copy the whole table.
+        # Few rows differ, so two columns are patched, because a join would copy the whole table.
         table = table.with_columns(
             table["work_us"].scatter(sums["row"], sums["sum_us"]),
             table["held"].scatter(sized["row"], sized["sum_held"]),
@@ -98,24 +98,24 @@ def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
 
 
 def _microseconds(seconds: str) -> pl.Expr:
-    # Values beyond the limits are excluded later; clipping only keeps them within 63 bits.
+    # Values beyond the limits are excluded later. Clipping only keeps them within 63 bits.
     return (pl.col(seconds).fill_nan(None).clip(-2 * LONGEST_S, 2 * LONGEST_S) * 1e6).round().cast(pl.Int64)
 
 
 def _held(micros: str) -> pl.Expr:
-    """Return GPU time [milli-GPU * ms], as a whole number, because sums must not depend on the order of rows."""
+    """Return GPU time as a whole number [milli-GPU * ms], because sums must not depend on the order of rows."""
     product = pl.col(micros).clip(lower_bound=0) * pl.col("gpu_count").fill_nan(None)
     return product.clip(0, _HELD_CAP).round().cast(pl.Int64)
 
 
 def column(trace: Trace, name: str, rows: pl.Series, *, instead: str | None = None) -> pl.Series:
-    """Return a column of jobs for the given rows; NULL is replaced by the column `instead`."""
+    """Return a column of jobs for the given rows, with NULL replaced by the column `instead`."""
     value = pl.col(name) if instead is None else pl.coalesce(name, instead)
     return trace.scan("jobs").select(value.alias(name)).collect().get_column(name).gather(rows)
 
 
 def index_in(values: pl.Series, names: pl.Series) -> NDArray[np.int32]:
-    """Return the index of each value in `names`, -1 for NULL, shape (n,)."""
+    """Return the index of each value in `names`, or -1 for NULL (n,)."""
     if names.is_empty():
         return np.full(len(values), -1, dtype=np.int32)
     return values.cast(pl.Enum(names)).to_physical().cast(pl.Int32).fill_null(-1).to_numpy().copy()
@@ -124,7 +124,7 @@ def index_in(values: pl.Series, names: pl.Series) -> NDArray[np.int32]:
 def scaled_column(
     trace: Trace, name: str, rows: pl.Series, scale: int, *, missing: int = -1, low: int = 0, high: int = 10**15
 ) -> NDArray[np.int64]:
-    """Return a column times `scale` as whole numbers (halves up, clipped to the limits); `missing` if unknown."""
+    """Return a column times `scale` as whole numbers (halves up, clipped to the limits), or `missing` if unknown."""
     value = column(trace, name, rows).cast(pl.Float64).fill_nan(None) * scale
     return (value.clip(low, high) + 0.5).floor().cast(pl.Int64).fill_null(missing).to_numpy().copy()
 
@@ -132,7 +132,7 @@ def scaled_column(
 # The jobs of a Trace that a replay can run, their requests, and the number of other jobs by reason.
 
 MOST_GPUS = 1_000_000
-"""A larger job is an error of the log [GPUs]."""
+"""A larger job is an error in the log [GPUs]."""
 
 BEYOND_LIMIT = "beyond the limit of jobs"
 """The reason for excluding jobs beyond the limit."""
@@ -150,7 +150,7 @@ REASONS = (
     f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
     BEYOND_LIMIT,
 )
-"""The reasons for excluding a job; the first that applies counts."""
+"""The reasons for excluding a job. The first that applies counts."""
 
 IN_WINDOW = REASONS.index("no GPU count")
 """The first reason that applies to jobs inside the window."""
@@ -165,8 +165,8 @@ def select_jobs(
 ) -> pl.DataFrame:
     """Return the rows of `read_numbers` with each job's request and the reason why it is excluded.
 
-    Columns: row, submit_us, start_us, end_us, work_us and held are unchanged; devices and milli [milli-GPU] are the
-    request; reason is the index in `REASONS`, NULL for a job that can run.
+    The columns row, submit_us, start_us, end_us, work_us and held are unchanged. The columns devices and milli
+    [milli-GPU] are the request. The column reason is the index in `REASONS`, or NULL for a job that can run.
 
     Parameters
     ----------
@@ -177,10 +177,10 @@ def select_jobs(
     since, until : int, optional
         Exclude jobs submitted outside [since, until) [us after 1970].
     limit : int, optional
-        Exclude all but this many jobs, the first by submission.
+        Exclude all but this many jobs, in order of submission.
     """
     reason = _reason(cluster, since, until).alias("reason")
-    # Slice by slice, to keep intermediate results small.
+    # Work slice by slice, to keep intermediate results small.
     parts = [p.with_columns(request_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
     judged = pl.concat(parts) if parts else table.with_columns(request_sizes()).with_columns(reason).select(_NEEDED)
     if limit is None:
@@ -225,22 +225,22 @@ def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Exp
 def left_out_of(judged: pl.DataFrame) -> tuple[LeftOut, ...]:
     """Return the excluded jobs by reason, with their GPU-hours in the log.
 
-    GPU-hours are summed over attempts if these are known; otherwise they are run time times GPUs of the job. They are
-    None if they are unknown for all jobs.
+    GPU-hours are summed over attempts if these are known. Otherwise, they are the job's run time times its GPUs. They
+    are None if they are unknown for all jobs.
     """
     found = []
     for i, reason in enumerate(REASONS):
         here = (judged["reason"] == i).fill_null(value=False)
         held = judged["held"].filter(here)
         if held.len():
-            # Sums over many jobs may exceed 63 bits, but the two halves of a whole number add up exactly.
+            # Sums over many jobs may exceed 63 bits, but sums of the two halves of each whole number are exact.
             high, low = int((held // 10**6).sum()), int((held % 10**6).sum())
             known = held.null_count() < held.len()
             found.append(LeftOut(reason, held.len(), (high * 10**6 + low) / 3.6e9 if known else None))
     return tuple(found)
 
 
-# GPU utilization of each job, from the views that the query utilization/idle_jobs also reads.
+# GPU utilization of each job, from the same views that the query utilization/idle_jobs reads.
 
 _NO_PLACEMENTS = """
 CREATE TEMP TABLE placements (
@@ -249,7 +249,7 @@ CREATE TEMP TABLE placements (
 
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
-    """Return the mean GPU utilization of each job while it had its GPUs [0..1], NaN if unknown.
+    """Return the mean GPU utilization of each job while it had its GPUs [0..1], or NaN if unknown.
 
     If `samples` is set and samples of gpu_utilization exist, the result is their mean, matched to all attempts of the
     job. Otherwise it is the utilization in job_usage, divided by the number of GPUs measured. Values above 1 (if the
@@ -262,7 +262,7 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
     job_id : Series of String, shape (n,)
         The jobs, without duplicates.
     samples : bool
-        Match the samples too, which takes minutes on months of telemetry.
+        Whether to match the samples as well, which takes minutes for months of telemetry.
 
     Raises
     ------
@@ -325,41 +325,42 @@ def jobs_of_trace(
 ) -> Jobs:
     """Return the jobs of `trace` that a replay can run, and count the others.
 
-    Every row of the table jobs is either in the result or in `left_out`, under the first reason that applies: of
-    another cluster; no submission time; submitted outside the window; no GPU count; no GPUs; still running or pending
-    when the log ends; no start and no run time; no end and no run time; negative run time; enormous (a run time above
-    100 years, more than a million GPUs, or more GPU time than fits into 63 bits of milli-GPU * ms); beyond `limit`.
+    Every row of the jobs table is either in the result or in `left_out`, under the first reason that applies: of
+    another cluster, no submission time, submitted outside the window, no GPU count, no GPUs, still running or pending
+    when the log ends, no start and no run time, no end and no run time, negative run time, enormous (a run time above
+    100 years, more than a million GPUs, or more GPU time than fits into 63 bits of milli-GPU * ms), or beyond `limit`.
 
     work_ms
-        Sum of the known run times of the job's attempts. If no run time is known: the job's run_s; if run_s is unknown
-        too, end minus start. Failed and killed jobs keep their actual run time.
+        Sum of the known run times of the job's attempts, or the job's run_s if no attempt's run time is known, or end
+        minus start if run_s is also unknown. Failed and killed jobs keep their actual run time.
     devices, milli
-        Requests of whole GPUs: this many whole GPUs. Below one GPU: one device. A fraction above one is split evenly:
-        over the instances of the job if each then requests less than one GPU, else over the fewest devices that can
-        hold it (2.5 GPUs are three devices of 833 milli-GPUs). At least 1 milli-GPU.
+        A request for whole GPUs becomes that many whole GPUs, and a request for less than one GPU becomes one device. A
+        larger request with a fraction is split evenly over the job's instances if each then requests less than one GPU,
+        or otherwise over the fewest devices that can hold it (2.5 GPUs become three devices of 833 milli-GPUs). The
+        minimum is 1 milli-GPU.
     utilization
-        From job_usage, and from the samples of gpu_utilization if `samples` is set; see `mean_utilization`.
+        From job_usage, or from the samples of gpu_utilization if `samples` is set (see `mean_utilization`).
 
     Parameters
     ----------
     trace : Trace
-        The Trace; it must have the table jobs.
+        The Trace, which must have a jobs table.
     cluster : str, optional
-        The cluster to replay; required if the Trace has several.
+        The cluster to replay, which is required if the Trace has several.
     start, end : datetime, optional
-        Use only jobs submitted in [start, end); times without a zone are UTC.
+        Use only jobs submitted in [start, end). Times without a zone are in UTC.
     load : float
-        Divide the times between submissions by this factor; the offered load grows by it. If it is not 1,
-        recorded starts and ends are meaningless and become unknown.
+        Divide the times between submissions by this factor, by which the offered load grows. If it is not 1, recorded
+        starts and ends are meaningless and become unknown.
     limit : int, optional
-        Use only this many jobs, the first by submission.
+        Use only this many jobs, in order of submission.
     samples : bool
-        Also read the samples of GPU utilization; this can take minutes on a large Trace.
+        Whether to also read the samples of GPU utilization, which can take minutes for a large Trace.
 
     Raises
     ------
     MissingTableError
-        The Trace has no table jobs.
+        The Trace has no jobs table.
     UsageError
         An option is invalid, the Trace has several clusters and none is named, or no job is left.
     """
@@ -373,7 +374,7 @@ def jobs_of_trace(
         raise _nothing_left(trace, table, left_out, windowed=start is not None or end is not None)
     del table
     if not selected["submit_us"].is_sorted():
-        # A stable sort: jobs submitted at the same time keep the order of the trace.
+        # A stable sort, so that jobs submitted at the same time keep the order of the trace.
         selected = selected.sort("submit_us", maintain_order=True)
     return _jobs(trace, selected, left_out, load, samples=samples)
 
@@ -381,7 +382,7 @@ def jobs_of_trace(
 def _checked(
     start: dt.datetime | None, end: dt.datetime | None, load: float, limit: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the checked window in microseconds after 1970."""
+    """Check the window, and return it in microseconds after 1970."""
     if not (math.isfinite(load) and load > 0):
         raise UsageError(f"the load must be a number above 0, not {load:g}", hint="1 keeps the recorded load")
     if limit is not None and limit < 1:
@@ -399,7 +400,7 @@ def _after_1970(time: dt.datetime | None) -> int | None:
 
 
 def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, ...], *, windowed: bool) -> UsageError:
-    """Return the error for a Trace, or a window of it, without a job to replay."""
+    """Return the error for a Trace, or a window of it, that has no job to replay."""
     reason = judged["reason"].fill_null(IN_WINDOW)
     submits = judged["submit_us"].filter(reason > 0).drop_nulls()
     if windowed and len(submits) and not (reason >= IN_WINDOW).any():
@@ -407,7 +408,7 @@ def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, .
         return UsageError(
             "no job was submitted in the window", where=trace.path, hint=f"submissions run from {first} to {last}"
         )
-    reasons = ", ".join(f"{r.jobs:,} {r.reason}" for r in left_out) or "the table jobs is empty"
+    reasons = ", ".join(f"{r.jobs:,} {r.reason}" for r in left_out) or "the jobs table is empty"
     return UsageError(f"no job can be replayed: {reasons}", where=trace.path, hint="choose other jobs or another trace")
 
 
@@ -454,7 +455,7 @@ def _milliseconds(micros: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
-    """Return submissions in milliseconds, compressed by the factor `load`."""
+    """Convert submissions to milliseconds, compressed by the factor `load`."""
     span = float(micros[-1]) / 1000 / load
     if span > LONGEST_S * 1000:
         years = span / (LONGEST_S * 1000) * LONGEST_YEARS
@@ -469,17 +470,17 @@ def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
 
 
 def _after(times: pl.Series, first: int) -> NDArray[np.int64]:
-    """Return times as milliseconds after the first submission; -1 if unknown or earlier."""
+    """Convert times to milliseconds after the first submission, or -1 if unknown or earlier."""
     later = (times - first + 500) // 1000
     return later.fill_null(-1).clip(lower_bound=-1).to_numpy().astype(np.int64)
 
 
 def _indexed(values: pl.Series) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the index of each value in the sorted list of distinct values (-1 for NULL), and that list."""
+    """Return the index of each value in the sorted list of distinct values, or -1 for NULL, and that list."""
     names = values.drop_nulls().unique().sort()
     return index_in(values, names), names.to_list()
 
 
 def _numbered(values: pl.Series) -> NDArray[np.int32]:
-    """Return equal numbers for equal values, in order of first appearance, and -1 for NULL."""
+    """Return a number for each value, in order of first appearance and equal for equal values, or -1 for NULL."""
     return index_in(values, values.drop_nulls().unique(maintain_order=True))
