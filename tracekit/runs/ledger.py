@@ -197,7 +197,7 @@ class RunFolder:
         remove_own_leftovers(folder)
 
     def read(self, digest: str, *, failed: bool = False) -> dict[str, Any] | None:
-        """Return a result, or the record of a failed run; None if it is missing or damaged."""
+        """Return a result, or the record of a failed run, or None if it is missing or damaged."""
         return self._read(digest, _name(digest, failed=failed))
 
     def write(self, digest: str, result: dict[str, Any], *, failed: bool = False) -> None:
@@ -212,7 +212,7 @@ class RunFolder:
 
     @property
     def shards(self) -> int | None:
-        """The last number of shards; None if the work was not divided or the number is unknown."""
+        """The last number of shards, or None if the work was not divided or the number is unknown."""
         found = self._read(_SHARDS, _SHARDS)
         number = None if found is None else found.get("shards")
         return number if isinstance(number, int) else None
@@ -262,9 +262,9 @@ class Ledger:
     """
 
     folder: RunFolder | None = None
-    """Folder for the results; None to keep them in the memory of this process."""
+    """Folder for the results, or None to keep them in the memory of this process."""
     shard: Shard | None = WHOLE
-    """The shard to perform; None to only gather results."""
+    """The shard to perform, or None to only gather results."""
     helps: bool = True
     """Whether this process also performs runs of other shards."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -274,7 +274,7 @@ class Ledger:
 
     @classmethod
     def opened(cls, runs: str | Path | None, shard: str | None, *, collect: bool) -> Ledger | None:
-        """Return the ledger of a folder; None if no folder is given, so nothing is shared.
+        """Return the ledger of a folder, or None if no folder is given, so nothing is shared.
 
         Parameters
         ----------

@@ -174,7 +174,7 @@ def _stated(twin: Twin, name: str) -> dict[str, Any]:
 
 
 def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration) -> str | None:
-    """Return the reason why a run cannot be compared with the log, without a full stop; None if it can."""
+    """Return the reason why a run cannot be compared with the log, without a full stop, or None if it can."""
     if run.load != 1:
         return "the log records no such load; compare the run with the twin's own"
     if len(found.bench.jobs) < len(whole.bench.jobs):

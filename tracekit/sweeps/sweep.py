@@ -104,7 +104,7 @@ def sweep(
     twin : path, optional
         The twin.toml to run in, instead of the twin named in the file.
     workers : int, optional
-        Number of processes; None for one per processor. With 1, everything runs in the current process.
+        Number of processes, or None for one per processor. With 1, everything runs in the current process.
     shard : str, optional
         I/N, with I from 1 to N: perform only the runs of this shard, return their rows and write no table. Shards may
         run at the same time on machines that share OUT.

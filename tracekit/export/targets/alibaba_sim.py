@@ -31,7 +31,7 @@ _PHASE = {"completed": "Succeeded", "running": "Running", "pending": "Pending", 
 POD_FIELDS = (
     Field("name", "name of the pod", "'job-' and a number, in submission order"),
     Field("cpu_milli", "thousandths of a CPU core", "cpu_count (option cpus)"),
-    Field("memory_mib", "MiB", "memory_gib, 0 if unknown"),
+    Field("memory_mib", "MiB", "memory_gib, or 0 if unknown"),
     Field("num_gpu", "GPUs it uses", "gpu_count, rounded up"),
     Field("gpu_milli", "thousandths of each GPU: 1000 for several", "gpu_count"),
     Field("gpu_spec", "accepted models, separated by |", "gpu_model"),
@@ -143,7 +143,7 @@ FIELDS = (
     Field("num_cpu", "CPU cores per instance, in hundredths", "cpu_count / num_inst (option cpus)"),
     Field("gpu_type", "CPU, MISC, T4, P100, V100", "gpu_model; CPU without GPUs, MISC if unknown or several"),
     Field("group", "recurring jobs", "group, else the user"),
-    Field("wait_time", "wait on the real cluster [s]", "start_time - submit_time, 0 if unknown"),
+    Field("wait_time", "wait on the real cluster [s]", "start_time - submit_time, or 0 if unknown"),
     Field("user_dur, user_gpu_dur", "predicted run time [s]", "mean of the user's earlier jobs (with as many GPUs)"),
     Field("group_dur, group_gpu_dur", "predicted run time [s]", "mean of the group's earlier jobs (with as many GPUs)"),
 )

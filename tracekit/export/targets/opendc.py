@@ -59,7 +59,7 @@ class OpenDCTarget(Target):
         Field("tasks duration", "ms", "sum of the attempts' run times, at least 1 ms"),
         Field("tasks cpu_count", "cores", "cpu_count rounded up (option cpus)"),
         Field("tasks cpu_capacity", "MHz of all cores", "cpu_count times option cpu_mhz"),
-        Field("tasks mem_capacity", "MB", "memory_gib, 0 if unknown"),
+        Field("tasks mem_capacity", "MB", "memory_gib, or 0 if unknown"),
         Field("tasks gpu_count", "GPUs", "gpu_count"),
         Field("tasks gpu_capacity", "MHz of all GPUs", "gpu_count times option gpu_mhz"),
         Field("fragments id", "int32", "the task's"),

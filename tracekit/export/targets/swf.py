@@ -304,7 +304,7 @@ class AccaSimTarget(Target):
     fields = (
         *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "12"))),
         Field("9 requested time", "s", "time_limit_s, else the run time (option requested_time)"),
-        Field("10 requested memory", "KB per processor", "memory_gib / processors, 0 if unknown"),
+        Field("10 requested memory", "KB per processor", "memory_gib / processors, or 0 if unknown"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": CPU_JOBS,

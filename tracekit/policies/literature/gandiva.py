@@ -52,7 +52,7 @@ class Homes:
         self.size: Ints = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
         self.there: Ints = self.size.copy()
-        """GPUs of each node, 0 while it is out of service (N,)."""
+        """GPUs of each node, or 0 while it is out of service (N,)."""
         self.load: Ints = np.zeros(nodes, np.int64)
         """GPUs requested by the jobs of each node (N,)."""
         self.members: Ints = np.zeros(nodes, np.int64)
@@ -71,7 +71,7 @@ class Homes:
         return self.node[self.first[job] : self.first[job] + self.rows[job]]
 
     def single(self, jobs: Ints) -> Ints:
-        """Return the node of jobs with one home node; -1 for other jobs (k,)."""
+        """Return the node of jobs with one home node, or -1 for other jobs (k,)."""
         return np.where(self.rows[jobs] == 1, self.node[self.first[jobs]], -1)
 
     def take_rows(self, job: int, nodes: Ints, gpus: Ints) -> None:
@@ -115,7 +115,7 @@ class Homes:
         return True
 
     def _narrow(self, gpus: int, room: Bools) -> int:
-        """Return the least loaded of some nodes, preferring the job's class, then empty nodes; -1: none."""
+        """Return the least loaded of some nodes, preferring the job's class, then empty nodes, or -1 for none."""
         if not room.any():
             return -1
         share = self.load / np.maximum(self.there, 1)
@@ -166,9 +166,9 @@ class _Circles(Plans):
         """Position of each job in the circle, larger after each turn; the smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
-        """Host of each job: it shares this job's GPUs; -1: none (n,)."""
+        """Host of each job: it shares this job's GPUs, or -1 for none (n,)."""
         self.guest: Ints = np.full(n, -1, np.int64)
-        """Guest of each job: this job shares its GPUs; -1: none (n,)."""
+        """Guest of each job: this job shares its GPUs, or -1 for none (n,)."""
         self.pairs = 0
         """Number of jobs that share another job's GPUs."""
         self.changed: set[int] = set()
@@ -460,11 +460,11 @@ class Gandiva(Planned):
 
     Equal to
     --------
-    - If all jobs fit: every job starts at once and no job is stopped.
-    - On one node with slices=off: fifo,scan=skip.
-    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, to within a
-      slice.
-    - With memory level 'single', if no two jobs fit on a GPU: pack=off.
+    - If all jobs fit, every job starts at once and no job is stopped.
+    - On one node with slices=off, the policy equals fifo,scan=skip.
+    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none, all jobs get equal time, to
+      within a slice.
+    - With memory level 'single', if no two jobs fit on a GPU, the policy equals pack=off.
 
     Sources
     -------

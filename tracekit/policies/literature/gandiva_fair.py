@@ -76,7 +76,7 @@ def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
     have : array (T, J)
         GPUs of each tenant on each type.
     speedup : array (T, J)
-        Speed of the tenant's jobs on each type; 0 if they do not run there.
+        Speed of the tenant's jobs on each type, or 0 if they do not run there.
     margin : float
         Minimum gain for a trade.
     """
@@ -261,9 +261,9 @@ class GandivaFair(Planned):
 
     Equal to
     --------
-    - If all jobs fit: every job starts at once and no job is stopped.
-    - With one GPU type, or if all tenants gain equally: trade=off.
-    - With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.
+    - If all jobs fit, every job starts at once and no job is stopped.
+    - With one GPU type, or if all tenants gain equally, trade=on equals trade=off.
+    - With equal tickets and enough one-GPU jobs, all tenants get equal GPU time, to within a slice.
 
     Sources
     -------

@@ -39,11 +39,11 @@ class _Book:
     met: Bools
     """Whether each job's shares have been computed yet (n,)."""
     partner: Ints
-    """Partner that shares the job's GPUs since the last plan that included the job; -1: none (n,)."""
+    """Partner that shares the job's GPUs since the last plan that included the job, or -1 for none (n,)."""
     left_ms: Floats
     """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
-    """Speed of each job on an equal part of the cluster at that time; 0: never computed (n,)."""
+    """Speed of each job on an equal part of the cluster at that time, or 0 for never computed (n,)."""
     isolated_ms: Floats
     """Time that each job's work until then would have taken on equal parts of the cluster (n,) [ms]."""
     kind: Ints
@@ -52,7 +52,7 @@ class _Book:
     """Pairs that get packed time, as rows (kind, other kind, pool) (R, 3)."""
     now_ms: int = 0
     found_ms: int = -1
-    """Time at which shares were last computed; -1: never."""
+    """Time at which shares were last computed, or -1 for never."""
     active: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Jobs present at that time."""
     gpus: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -209,7 +209,7 @@ class _Rounds(Turns):
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _beside(self, one: int, other: int) -> tuple[float, float]:
-        """Return the speeds of jobs of two utilization levels that share GPUs; (0, 0) if memory is too small."""
+        """Return the speeds of jobs of two utilization levels that share GPUs, or (0, 0) if memory is too small."""
         if one < 0 or other < 0:
             return 0.0, 0.0
         a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
@@ -289,14 +289,14 @@ class Gavel(Planned):
 
     Equal to
     --------
-    - With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.
-    - With one type and jobs of one size, all submitted at once: equal times, to within a round.
-    - If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.
-    - If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
-    - With one VC: objective=hierarchical equals max_min.
-    - With one price: objective=cost equals throughput.
-    - If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.
-    - If all speeds are equal: aware=off equals aware=on.
+    - With one type, if all jobs fit, every job runs from the next round on, and no job is stopped.
+    - With one type and jobs of one size, all submitted at once, all jobs get equal time, to within a round.
+    - If all jobs have one size and there is one type, leftover=rounds equals leftover=shares.
+    - If all jobs fit, objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
+    - With one VC, objective=hierarchical equals max_min.
+    - With one price, objective=cost equals throughput.
+    - If no two jobs fit in a GPU's memory, packed=on equals packed=off, except for ties in the program.
+    - If all speeds are equal, aware=off equals aware=on.
 
     Sources
     -------

@@ -31,7 +31,7 @@ class Active:
     gpus: Ints
     """GPUs of each job (k,)."""
     speed: Floats
-    """Speed of each job on each type; 0 if it may not or cannot run there (k, J)."""
+    """Speed of each job on each type, or 0 if it may not or cannot run there (k, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     price: Floats
@@ -280,13 +280,13 @@ class Kinds:
     gpus: Ints
     """GPUs of a job of each kind (K,)."""
     speed: Floats
-    """Speed of each kind on each type; 0 if it may not or cannot run there (K, J)."""
+    """Speed of each kind on each type, or 0 if it may not or cannot run there (K, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     pair: Ints | None = None
     """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: Floats | None = None
-    """Speeds of both jobs of each pair on each type; 0 if they may not share (R, J, 2)."""
+    """Speeds of both jobs of each pair on each type, or 0 if they may not share (R, J, 2)."""
 
     @property
     def equal(self) -> Floats:
@@ -318,7 +318,7 @@ def max_min_shares(
     gpus : array (K,)
         GPUs of a job of each kind.
     speed : array (K, J)
-        Speed of each kind on each type; 0 if it may not or cannot run there.
+        Speed of each kind on each type, or 0 if it may not or cannot run there.
     capacity : array (J,)
         GPUs of each type.
     once : bool
@@ -348,14 +348,14 @@ def max_min_shares(
 
 
 def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
-    """Return shares that let every job run all the time where its value is largest; None if that does not fit.
+    """Return shares that let every job run all the time where its value is largest, or None if that does not fit.
 
     Types of equal value are filled one after another, large gangs first, and a job rarely gets shares of two types.
 
     Parameters
     ----------
     value : array (K, J)
-        Value of time on each type; 0 if a kind may not run there.
+        Value of time on each type, or 0 if a kind may not run there.
     """
     best = value.max(axis=1)
     left = demand.capacity.copy()
@@ -467,7 +467,7 @@ def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: boo
 
 
 def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Floats | None:
-    """Return the shares with the largest total value, GPUs times value times time; None if the floors cannot be met.
+    """Return the shares with the largest total value, GPUs times value times time, or None if the floors cannot be met.
 
     Parameters
     ----------
@@ -533,7 +533,7 @@ class _Program:
     def solve(
         self, rows: Floats, limit: Floats, level: Floats | None, aim: Floats | None = None
     ) -> tuple[Floats, float, Floats] | None:
-        """Return the times, the level, and the prices of the additional rows; None if the program is infeasible.
+        """Return the times, the level, and the prices of the additional rows, or None if the program is infeasible.
 
         Parameters
         ----------

@@ -351,9 +351,9 @@ class GfsLike(Planned):
 
     Equal to
     --------
-    - Without spot jobs: fifo with the same scan.
-    - With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.
-    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where the spot job
+    - Without spot jobs, the policy equals fifo with the same scan.
+    - With quota=none, spot jobs never start, and the other jobs run as if there were no spot jobs.
+    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs, it is plain preemption by priority: the spot job
       that started last is evicted and starts over.
 
     Sources
@@ -391,7 +391,7 @@ class GfsLike(Planned):
                 "limit",
                 1000,
                 "maximum number of search nodes of the program, after which its best solution counts; without a "
-                "solution the gang waits; 0: no limit",
+                "solution the gang waits, or 0 for no limit",
             ),
             scan("skip"),
             overhead("none"),

@@ -24,7 +24,7 @@ def buy_bundles(
     gpus : array (k,)
         GPUs of each job.
     worth : array (k, P)
-        Utility of each job per GPU*ms in each pool; 0 if it may not run there.
+        Utility of each job per GPU*ms in each pool, or 0 if it may not run there.
     need : array (k, P)
         GPU time that each job needs in each pool [GPU*ms].
     low, span : array (P,)
@@ -32,7 +32,7 @@ def buy_bundles(
     size, free : array (P,)
         GPUs of each pool, and its free GPUs; `free` is reduced by the GPUs taken.
     home : array (k,)
-        Current pool of each job, preferred among equals; -1: none.
+        Current pool of each job, preferred among equals, or -1 for none.
     margin : float
         Share of its utility that a job must gain to leave its pool.
     priced : bool

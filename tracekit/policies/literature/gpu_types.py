@@ -141,8 +141,9 @@ class HadarLike(Planned):
 
     Equal to
     --------
-    - With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.
-    - With one type, one-GPU jobs and round=0: srtf.
+    - With one type, preempt=off and round=0, the policy equals ssf,scan=skip. With utility=work, it equals
+      fifo,scan=skip.
+    - With one type, one-GPU jobs and round=0, the policy equals srtf.
 
     Sources
     -------
@@ -159,7 +160,7 @@ class HadarLike(Planned):
     card = Card(
         name="hadar-like",
         parameters=(
-            Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
+            Parameter("round", 360.0, "length of a round, or 0 for every event [s]"),
             Parameter(
                 "utility",
                 "jobs",
@@ -353,8 +354,8 @@ class Allox(Planned):
 
     Equal to
     --------
-    - If all types are equally fast: sjf,scan=skip.
-    - With one GPU and alpha=0: fifo.
+    - If all types are equally fast, the policy equals sjf,scan=skip.
+    - With one GPU and alpha=0, the policy equals fifo.
 
     Sources
     -------

@@ -144,8 +144,8 @@ class AntMan(Planned):
 
     Equal to
     --------
-    - Without opportunistic jobs: limits; with quota=off: fifo,scan=skip.
-    - With cap=0: no opportunistic job ever starts.
+    - Without opportunistic jobs, the policy equals limits. With quota=off, it equals fifo,scan=skip.
+    - With cap=0, no opportunistic job ever starts.
 
     Sources
     -------
@@ -328,7 +328,7 @@ class _Pairs(Residents):
                 self._seat(job, [gpu])
 
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
-        """Return the value of a pair; 0 if it is impossible."""
+        """Return the value of a pair, or 0 if it is impossible."""
         if pairs.get(gpu) == job:
             return self._gain(job, load) * (load < self.most_load) + self.hysteresis
         own = self.demand.memory[job]
@@ -366,8 +366,8 @@ class MuxFlowLike(Planned):
 
     Equal to
     --------
-    - Without online jobs, or with only online jobs: fifo,scan=skip.
-    - With stop=0: no offline job ever joins a GPU on which an online job already runs.
+    - Without online jobs, or with only online jobs, the policy equals fifo,scan=skip.
+    - With stop=0, no offline job ever joins a GPU on which an online job already runs.
 
     Sources
     -------

@@ -81,7 +81,7 @@ class Traders:
     toll: Floats
     """Extra price of moving to another pool with 0, 1, ... GPUs."""
     before: Ints
-    """Pool that each job would have to leave; -1: none (m,)."""
+    """Pool that each job would have to leave, or -1 for none (m,)."""
     low: Ints
     """Minimum GPUs of each job (m,)."""
     high: Ints
@@ -176,7 +176,7 @@ class _Prices(Sizes):
         self.settings.update(any_model=True, scope=0 if self.rigid else 2)
         fits = pool_fits(self.pools, jobs, self.cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, self.cluster, self.models), 0)
-        """Speed of each kind in each pool with the requested GPUs; 0 if it may not run there [ppm] (K, P)."""
+        """Speed of each kind in each pool with the requested GPUs, or 0 if it may not run there [ppm] (K, P)."""
         power = np.arange(len(self.overhead_ms)) ** p["balance"]
         scale = np.ones(len(power)) if self.rigid else np.maximum(self.relative, 1.0)
         self.on_one = scale[self.gpus]
@@ -289,10 +289,11 @@ class HeetLike(Planned):
 
     Equal to
     --------
-    - With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.
-    - With one type: trade=off equals trade=on.
-    - With balance=1, if the minima of all jobs fit: every job gets its minimum.
-    - With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.
+    - With one type, elastic=off, gap=0 and balance=1, the policy equals ssf,scan=skip. With balance=0, it equals
+      sjf,scan=skip.
+    - With one type, trade=off equals trade=on.
+    - With balance=1, if the minima of all jobs fit, every job gets its minimum.
+    - With one type and balance=0, if the maxima of all jobs fit, every job gets its maximum.
 
     Sources
     -------

@@ -295,7 +295,7 @@ class Servers:
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> Ints | None:
-        """Return pairs of nodes to exchange, to let the cheapest servers leave; None if they leave anyway.
+        """Return pairs of nodes to exchange, to let the cheapest servers leave, or None if they leave anyway.
 
         Servers are chosen one by one by the least cost. The cost of losing a server is the sum, over the gangs on it,
         of one over the number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.

@@ -275,9 +275,9 @@ class Lyra(Planned):
 
     Equal to
     --------
-    - With loan=off, elastic=off, place=order: sjf,scan=skip.
-    - With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.
-    - With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.
+    - With loan=off, elastic=off and place=order, the policy equals sjf,scan=skip.
+    - With loan=off, elastic=off and one-GPU jobs, the policy equals sjf,scan=skip.
+    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free: the same on more nodes.
 
     Sources
     -------

@@ -73,14 +73,14 @@ class Layouts:
         self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
 
     def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
-        """Return the split with the largest sum of speeds; None if the jobs do not fit together.
+        """Return the split with the largest sum of speeds, or None if the jobs do not fit together.
 
         Parameters
         ----------
         jobs : tuple
             Jobs to place on the GPU.
         fixed : tuple
-            The slice that each job keeps; None: any slice.
+            The slice that each job keeps, or None for any slice.
         """
         key = jobs, fixed
         if key not in self._best:
@@ -112,7 +112,7 @@ class Layouts:
         return not job.online or needed * self.compute <= piece.compute * PPM
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
-        """Return the speed of each job; None if a slice has too many jobs, or sharing it does not pay."""
+        """Return the speed of each job, or None if a slice has too many jobs, or sharing it does not pay."""
         speeds = []
         for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
@@ -282,7 +282,7 @@ class _Cuts(Residents):
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return the split of a GPU for these jobs, the first of which have slices now; None if they do not fit.
+        """Return the split of a GPU for these jobs, the first of which have slices now, or None if they do not fit.
 
         The GPU is split again only if the gain exceeds the loss during the pause.
         """
@@ -348,8 +348,8 @@ class MigerLike(Planned):
 
     Equal to
     --------
-    - With slices=whole, mps=1 and no online jobs: fifo,scan=skip.
-    - With residents=1 and no online jobs: fifo,scan=skip.
+    - With slices=whole, mps=1 and no online jobs, the policy equals fifo,scan=skip.
+    - With residents=1 and no online jobs, the policy equals fifo,scan=skip.
 
     Sources
     -------

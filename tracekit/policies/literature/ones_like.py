@@ -78,7 +78,7 @@ class BatchTable:
         return self._kind[job] * self._stages + stage
 
     def speed(self, row: Ints, gpus: Ints, batch: Ints) -> Floats:
-        """Return the goodputs by GPUs and batches (exponents of two); 0 without GPUs (..., k)."""
+        """Return the goodputs by GPUs and batches (exponents of two), or 0 without GPUs (..., k)."""
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: Ints, gpus: Ints) -> Ints:
@@ -111,7 +111,7 @@ class Moment:
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: Ints, batch: Ints) -> Floats:
-        """Return the inverse of each job's remaining time; 0 for jobs without GPUs (m, k) [1/ms]."""
+        """Return the inverse of each job's remaining time, or 0 for jobs without GPUs (m, k) [1/ms]."""
         speed = table.speed(self.row, gpus, batch)
         cost = np.where(gpus != self.held, self.resize_ms, 0.0)
         return np.asarray(speed / (self.left + speed * cost))
@@ -266,8 +266,8 @@ class OnesLike(Planned):
 
     Equal to
     --------
-    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
-    - With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.
+    - With profile=none, if the maxima of all jobs fit, every job gets its maximum.
+    - With profile=none, one GPU, and one-GPU jobs that arrive at once, the policy equals sjf.
 
     Sources
     -------

@@ -55,7 +55,7 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
 def chosen(
     cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: Any
 ) -> Bools | None:
-    """Return which variables an integer program (HiGHS) sets, for the least total cost; None if it has no solution.
+    """Return which variables an integer program (HiGHS) sets, for the least total cost, or None if it has no solution.
 
     Parameters
     ----------

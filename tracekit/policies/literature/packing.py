@@ -206,8 +206,8 @@ class Lucid(Planned):
 
     Equal to
     --------
-    - With pack=off, profile=0: ssf.
-    - With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.
+    - With pack=off and profile=0, the policy equals ssf.
+    - With pack=on, profile=0 and no two jobs that fit in memory, the policy equals ssf,scan=skip.
 
     Sources
     -------
@@ -221,7 +221,7 @@ class Lucid(Planned):
     card = Card(
         name="lucid",
         parameters=(
-            Parameter("profile", 2, "number of profiler nodes per domain; 0: none"),
+            Parameter("profile", 2, "number of profiler nodes per domain, or 0 for none"),
             Parameter("time", 200.0, "maximum time in the profiler [s]", minimum=0.001),
             Parameter("factor", 4, "jobs of up to profile * factor GPUs are profiled, on one node", minimum=1),
             Parameter(
@@ -461,8 +461,8 @@ class Muri(Planned):
 
     Equal to
     --------
-    - With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.
-    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.
+    - With group=1 and round=0 on one node, the policy equals srsf,fit=quota, or srtf,fit=quota with key=srtf.
+    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1), the policy equals group=1.
 
     Sources
     -------
@@ -483,7 +483,7 @@ class Muri(Planned):
                 ("srtf", "srsf", "las"),
             ),
             Parameter("group", 4, "maximum number of jobs in a group", minimum=1, maximum=4),
-            Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("round", 360.0, "length of a round, or 0 to decide at every arrival and end [s]"),
             Parameter("candidates", 32, "maximum number of groups in one matching, in the order of the key", minimum=2),
             Parameter("unpack", True, "dissolve groups whose jobs would be faster one after another"),
             Parameter("memory", False, "let jobs share GPUs only if they fit in GPU memory together (M2)"),

@@ -39,11 +39,11 @@ class SpeedTable:
     first: Ints
     """Start of the row of each job's first stage (n,)."""
     width: Ints
-    """Offset from one stage's row to the next; 0 if there is only one stage (n,)."""
+    """Offset from one stage's row to the next, or 0 if there is only one stage (n,)."""
     stages: int
     """Number of stages."""
     sigma: float | None
-    """Parameter of the speeds of M8; None if speeds are goodputs."""
+    """Parameter of the speeds of M8, or None if speeds are goodputs."""
 
     def rows(self, job: Ints, stage: Ints) -> Ints:
         """Return the start of each job's row in a stage (k,)."""
@@ -423,10 +423,10 @@ class PolluxLite(Planned):
 
     Equal to
     --------
-    - With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within one.
-    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
-    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43): profile=none with
-      linear speed.
+    - With linear speed and equal jobs that arrive at once, all jobs get the same number of GPUs, to within one.
+    - With profile=none, if the maxima of all jobs fit, every job gets its maximum.
+    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43), the policy equals
+      profile=none with linear speed.
 
     Sources
     -------

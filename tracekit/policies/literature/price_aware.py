@@ -94,8 +94,8 @@ class PriceAware(Policy):
 
     Equal to
     --------
-    - With patience=0, or one price for all hours: power-down.
-    - With patience=0 and idle=inf: the policy that `order` names.
+    - With patience=0, or one price for all hours, the policy equals power-down.
+    - With patience=0 and idle=inf, it equals the policy that `order` names.
 
     Sources
     -------
@@ -109,7 +109,7 @@ class PriceAware(Policy):
     card = Card(
         name="price-aware-like",
         parameters=(
-            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
+            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour, or 0 for none [s]"),
             Parameter(
                 "stretch", math.inf, "longest wait for a cheaper hour, as a multiple of the job's estimated run time"
             ),

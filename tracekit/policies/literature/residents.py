@@ -147,7 +147,7 @@ class Residents(Plans):
         self.view, demand = view, self.demand
         self.waiting = Lines(demand.type)
         self.seat = np.full((len(demand.node), self.shown), -1)
-        """The first jobs on each GPU; -1: none (T, shown)."""
+        """The first jobs on each GPU, or -1 for none (T, shown)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
         """Jobs on each GPU, in the order of their starts there."""
         self.of: dict[int, list[int]] = {}
@@ -194,7 +194,7 @@ class Residents(Plans):
         return FULL
 
     def wake(self, now_ms: int) -> int:
-        """Return the time of the next plan if no event occurs [ms]; -1: never."""
+        """Return the time of the next plan if no event occurs, or -1 for never [ms]."""
         return -1
 
     def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:

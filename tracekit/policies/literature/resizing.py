@@ -26,7 +26,7 @@ RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
 
 
 def speedup(models: Models, gpus: Ints) -> Floats:
-    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs relative to one GPU (M8); 0 without GPUs."""
+    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs relative to one GPU (M8), or 0 without GPUs."""
     return np.asarray(gpus / (1 + models.elastic.sigma * np.maximum(gpus - 1, 0)))
 
 
@@ -77,7 +77,7 @@ class Wish:
     held: Ints
     """Current GPUs of each job (k,)."""
     before: Ints
-    """Current pool of each job; -1 if it waits (k,)."""
+    """Current pool of each job, or -1 if it waits (k,)."""
     free: Ints
     """GPUs of each pool that are not promised yet (P,)."""
     gpus: Ints
@@ -203,7 +203,7 @@ class Sizes(Plans):
         order : array (k,), optional
             Indices into the wish: the order of jobs with equal GPUs.
         wake_ms : int
-            Time of the next plan if no event occurs [ms]; -1: never.
+            Time of the next plan if no event occurs, or -1 for never [ms].
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:

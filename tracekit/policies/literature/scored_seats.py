@@ -237,8 +237,9 @@ class IaDeep(Planned):
 
     Equal to
     --------
-    - With residents=1: fifo,scan=skip.
-    - With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.
+    - With residents=1, the policy equals fifo,scan=skip.
+    - With residents=2 and tune=0, if no job waits for a seat, the policy equals sjf-ffs by submission, with other
+      partners.
 
     Sources
     -------
@@ -256,7 +257,7 @@ class IaDeep(Planned):
             Parameter(
                 "kappa", 1.0, "factor by which tuning multiplies a slowdown; 1 changes nothing [0..1]", maximum=1.0
             ),
-            Parameter("tune", 60.0, "duration of tuning; 0: no tuning [s]"),
+            Parameter("tune", 60.0, "duration of tuning, or 0 for no tuning [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
     )
@@ -293,8 +294,8 @@ class InterferenceGreedy(Planned):
 
     Equal to
     --------
-    - With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.
-    - Without interference (c = 0): wait=on equals wait=off.
+    - With residents=1, the policy equals fifo,scan=skip, or sjf,scan=skip with key=sjf.
+    - Without interference (c = 0), wait=on equals wait=off.
 
     Sources
     -------
@@ -377,7 +378,7 @@ class SchedTuneLike(Planned):
 
     Equal to
     --------
-    - With residents=1 and one GPU model: fifo,scan=skip.
+    - With residents=1 and one GPU model, the policy equals fifo,scan=skip.
 
     Sources
     -------

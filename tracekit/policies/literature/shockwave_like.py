@@ -68,7 +68,7 @@ class Solved(NamedTuple):
     """Result of the program."""
 
     rounds: Bools | None
-    """Whether each job runs in each round (k, T); None if no solution was found."""
+    """Whether each job runs in each round (k, T), or None if no solution was found."""
     impossible: bool
     """Whether it is impossible to meet all needs."""
     stopped: bool
@@ -76,7 +76,7 @@ class Solved(NamedTuple):
 
 
 def greedy(window: Window) -> Ints | None:
-    """Return the number of rounds of each job (k,); None if the needs do not fit in the window.
+    """Return the number of rounds of each job (k,), or None if the needs do not fit in the window.
 
     Needs come first, then rounds by their gain in welfare per GPU, while the window's GPUs last. This is repeated for
     several bounds on the longest remaining time, and the best result counts. It does not check whether the gangs fit
@@ -202,7 +202,7 @@ class _Windows(Turns):
         self.of: Ints = np.zeros(0, np.int64)
         """Jobs of the window, in the order of the view (k,)."""
         self.table: Bools | None = None
-        """Whether each job runs in each round (k, T); None if only the numbers of rounds are known."""
+        """Whether each job runs in each round (k, T), or None if only the numbers of rounds are known."""
         self.counts: Ints = np.zeros(0, np.int64)
         """Number of rounds that each job still has (k,)."""
         self.weight: Floats = np.zeros(0)
@@ -349,10 +349,11 @@ class ShockwaveLike(Planned):
 
     Equal to
     --------
-    - With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress grow most in
-      total.
-    - With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short as possible.
-    - If all jobs fit: every job starts with the next round and no job is stopped.
+    - With solver=program, k=0, rhomax=inf and window=1, each round runs the jobs whose logarithms of progress grow most
+      in total.
+    - With solver=program, rhomax=inf and a large k, the longest remaining run time after a window is as short as
+      possible.
+    - If all jobs fit, every job starts with the next round and no job is stopped.
 
     Sources
     -------
@@ -375,7 +376,7 @@ class ShockwaveLike(Planned):
             Parameter("window", 20, "number of rounds planned at once", minimum=1, maximum=10_000),
             Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
             Parameter(
-                "rhomax", 1.0, "bound on the ratio of expected to fair time; inf: no bound [1]", maximum=math.inf
+                "rhomax", 1.0, "bound on the ratio of expected to fair time, or inf for no bound [1]", maximum=math.inf
             ),
             Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
             Parameter("solver", "greedy", "how to plan windows", ("greedy", "program")),

@@ -243,8 +243,9 @@ class Synergy(Planned):
 
     Equal to
     --------
-    - With mode=proportional, round=0: fifo,scan=skip.
-    - If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.
+    - With mode=proportional and round=0, the policy equals fifo,scan=skip.
+    - If no family is faster with more than its fair share, or each node has one GPU, the policy equals
+      mode=proportional.
 
     Sources
     -------
@@ -260,7 +261,7 @@ class Synergy(Planned):
         parameters=(
             Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
             Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
-            Parameter("round", 300.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("round", 300.0, "length of a round, or 0 to decide at every arrival and end [s]"),
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool where each bidder wins its GPUs, for the largest sum of gains; -1: none (k,).
+    """Return the pool where each bidder wins its GPUs, for the largest sum of gains, or -1 for none (k,).
 
     An integer program (HiGHS) decides. Among bidders with equal requests only those with the largest gains can win, so
     at most as many as fit are considered. The best solution within the limit counts. The limit is a number of search
@@ -42,7 +42,7 @@ def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 
     free : array (P,)
         GPUs on offer in each pool.
     nodes : int
-        Maximum number of nodes of the program's search tree; 0: no limit.
+        Maximum number of nodes of the program's search tree, or 0 for no limit.
     gap : float
         Accepted gap to the largest sum [1]. The bids with the largest gain per GPU that fit win without a program if
         their sum is this close to the bound for divisible gangs.
@@ -104,7 +104,7 @@ class _Bids:
         return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
-        """Return the winning bids of the program; None if it found no solution within the limit."""
+        """Return the winning bids of the program, or None if it found no solution within the limit."""
         bids, bidders = len(self.row), int(self.row.max()) + 1
         at = np.arange(bids)
         parts = [(self.row, at, np.ones(bids)), (bidders + self.pool, at, self.gpus)]
@@ -280,9 +280,9 @@ class Themis(Planned):
 
     Equal to
     --------
-    - If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.
-    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of fifo,scan=skip, except
-      for the order of jobs that arrive together.
+    - If all jobs fit, with form=rigid, every job starts at the next auction and no job is stopped.
+    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work, jobs end as under fifo,scan=skip,
+      except for the order of jobs that arrive together.
 
     Sources
     -------
@@ -315,7 +315,7 @@ class Themis(Planned):
             Parameter(
                 "limit",
                 1000,
-                "maximum number of search nodes of the program, after which its best solution counts; 0: no limit",
+                "maximum number of search nodes of the program, after which its best solution counts, or 0 for no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
             overhead("none"),

@@ -154,9 +154,9 @@ class DallyLike(Planned):
 
     Equal to
     --------
-    - With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.
-    - If distance slows no job: delay-scheduling,rack=0,any=0.
-    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more:
+    - With node=0, rack=0, tune=off and migrate=off, the policy equals delay-scheduling,rack=0,any=0.
+    - If distance slows no job, the policy equals delay-scheduling,rack=0,any=0.
+    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more, the policy equals
       delay-scheduling,rack=inf,any=inf.
 
     Sources
@@ -171,8 +171,8 @@ class DallyLike(Planned):
     card = Card(
         name="dally-like",
         parameters=(
-            Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
-            Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
+            Parameter("node", 600.0, "initial wait for one node, or inf for forever [s]"),
+            Parameter("rack", 1200.0, "initial additional wait for one rack, or inf for forever [s]"),
             Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
             Parameter("tune", True, "tune timers by the waits of other gangs"),
             Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
@@ -201,7 +201,7 @@ class _Ranked(Gangs):
     """Gangs whose traffic goes first if they have a high intensity."""
 
     def priority(self) -> Floats | None:
-        """Return the intensities, or their levels; None if gangs share links evenly."""
+        """Return the intensities, or their levels, or None if gangs share links evenly."""
         if self.p["priority"] == "none":
             return None
         found, levels = intensity(self.models, self.jobs, self.seed), self.p["levels"]
@@ -223,8 +223,8 @@ class CruxLike(Planned):
 
     Equal to
     --------
-    - With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
-    - If no two gangs share a link: priority makes no difference.
+    - With priority=none and gap=0, the policy equals delay-scheduling,rack=0,any=0, with the same scan.
+    - If no two gangs share a link, the policy equals `priority` makes no difference.
     - With one-GPU jobs and gap=0: fifo,scan=skip.
 
     Sources
@@ -240,7 +240,7 @@ class CruxLike(Planned):
         name="crux-like",
         parameters=(
             Parameter("priority", "intensity", "order in which gangs send on a link", ("intensity", "none")),
-            Parameter("levels", 8, "number of priority levels on links; 0: one per job", maximum=64),
+            Parameter("levels", 8, "number of priority levels on links, or 0 for one per job", maximum=64),
             scan("skip"),
             GAP,
         ),
@@ -305,9 +305,9 @@ class VclosLike(Planned):
 
     Equal to
     --------
-    - With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
+    - With isolate=off and gap=0, the policy equals delay-scheduling,rack=0,any=0, with the same scan.
     - With one-GPU jobs and gap=0: fifo,scan=skip.
-    - If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.
+    - If every gang fits on one node, and nodes have enough GPUs for all, `isolate` makes no difference.
 
     Sources
     -------
@@ -432,10 +432,11 @@ class Ffdl(Planned):
 
     Equal to
     --------
-    - With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or with place=spread
-      worst-fit.
-    - With one GPU model and one-GPU jobs: pack and spread give the same waits.
-    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: fifo,fit=count.
+    - With samples=0, gap=0 and one-GPU jobs that arrive one by one, the policy equals fifo with placement best-fit, or
+      worst-fit with place=spread.
+    - With one GPU model and one-GPU jobs, pack and spread give the same waits.
+    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one, the policy equals
+      fifo,fit=count.
 
     Sources
     -------
@@ -450,7 +451,7 @@ class Ffdl(Planned):
         name="ffdl",
         parameters=(
             Parameter("place", "pack", "whether to pack or spread gangs", ("pack", "spread")),
-            Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
+            Parameter("samples", 100, "placements drawn for each gang, or 0 for none", maximum=10_000),
             Parameter("nodes", 64, "number of best nodes to draw from", minimum=1, maximum=100_000),
             scan("stop"),
             LINKS,

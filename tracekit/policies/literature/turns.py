@@ -34,7 +34,7 @@ class Turns(Plans):
         self.settings["any_model"] = self.any_model
         self.pools: Pools = make_pools(self.jobs, self.cluster, "place")
         self.speed = pool_speeds(self.pools, self.jobs, self.cluster, self.models, any_model=self.any_model)
-        """Speed of each kind of demand in each pool [ppm]; 0 if it does not run there (K, P)."""
+        """Speed of each kind of demand in each pool [ppm], or 0 if it does not run there (K, P)."""
         faster = np.argsort(-self.speed, axis=1, kind="stable")
         self.rank: Ints = np.argsort(faster, axis=1, kind="stable").astype(np.int64)
         """Rank of each pool by a kind's speed, the fastest first (K, P)."""
@@ -52,11 +52,11 @@ class Turns(Plans):
         order : array
             Indices into `job`: the jobs to consider, first to last.
         running : array (k,)
-            Current pool of each job; -1: none.
+            Current pool of each job, or -1 for none.
         free : array (P,)
             GPUs of each pool that may be allocated.
         only : array (k,), optional
-            The only pool allowed for each job; -1: any pool.
+            The only pool allowed for each job, or -1 for any pool.
         """
         from tracekit.replay.kernel import choose_types
 
