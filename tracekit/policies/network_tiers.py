@@ -224,7 +224,7 @@ def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
 
 
 def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
-    """Return the shortest prefix of the given nodes that has this many free GPUs (m,)."""
+    """Return the first nodes in an order that together have enough free GPUs (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))

@@ -344,7 +344,11 @@ class Chronus(Planned):
             declined("last"),
             Parameter("between", True, "allocate free GPUs also between the starts of leases"),
             Parameter(
-                "margin", 1.1, "factor by which a job is assumed to exceed its run time [1]", minimum=1, maximum=1000
+                "margin",
+                1.1,
+                "assumed run time of a job, as a multiple of its actual run time [1]",
+                minimum=1,
+                maximum=1000,
             ),
             Parameter(
                 "repack",

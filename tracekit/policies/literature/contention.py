@@ -68,7 +68,7 @@ class _Greedy(Gangs):
 
 
 class ContentionGreedy(Planned):
-    """Place a gang where it delays itself and others least, or let it wait (a bound for policies that learn contention).
+    """Place a gang where it delays itself and others least, or let it wait (a bound for learned contention policies).
 
     Jobs are considered in submission order, or by run time with order=shortest. A job that does not start is skipped,
     and no job is stopped. For a gang that fits on no single node, these placements are compared: the fewest nodes of a
@@ -246,7 +246,7 @@ class _Balanced(Gangs):
         return waiting[np.argsort(self.gpus[waiting], kind="stable")]
 
     def choose(self, job: int) -> Spot | None:
-        """Return the packed or the quiet placement according to the rule, on the first GPU model with enough free GPUs."""
+        """Return the packed or the quiet placement, as the rule says, on the first GPU model with enough free GPUs."""
         for nodes, free in self.with_room(job):
             return self._chosen(job, nodes, free, int(self.gpus[job]))
         return None

@@ -259,7 +259,7 @@ class ElasticFlow(Planned):
             Parameter(
                 "margin",
                 1.1,
-                "factor by which a job is assumed to exceed its remaining run time [1]",
+                "assumed remaining run time of a job, as a multiple of the actual time [1]",
                 minimum=1,
                 maximum=1000,
             ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict, or None if all jobs use fewer.
+    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict, or None if too few can be freed.
 
     The function solves a knapsack over the few GPUs of one node, because an integer program would take milliseconds per
     node.

@@ -315,7 +315,7 @@ class Themis(Planned):
             Parameter(
                 "limit",
                 1000,
-                "maximum number of search nodes of the program, after which its best solution counts, or 0 for no limit",
+                "maximum number of search nodes of the program, after which its best solution is used; 0 for no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
             overhead("none"),
