@@ -230,7 +230,7 @@ class _Clocked(Plans):
 
 
 class _Clocks(_Clocked):
-    """Plans that start jobs and set clocks: one for all jobs, or one per job, by a program over deadlines and energy."""
+    """Plans that start jobs and set clocks: one for all jobs, or one per job by a program over deadlines and energy."""
 
     def set_up(self) -> None:
         """Make the program over D * K kinds of jobs: by power, and by the slowest clock that meets the deadline."""

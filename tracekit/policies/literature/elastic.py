@@ -511,5 +511,5 @@ class Optimus(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without servers, M28 is not used."""
+        """The card's assumptions, excluding M28 if there are no servers."""
         return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])

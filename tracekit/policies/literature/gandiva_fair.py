@@ -1,4 +1,4 @@
-"""Gandiva_fair: GPU time in proportion to tickets, by gang-aware stride scheduling in slices and trades of GPU types."""
+"""Gandiva_fair: GPU time in proportion to tickets, by gang-aware stride scheduling and trades of GPU types."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class _Stride(Turns):
         self.due[job] = np.maximum(self.due[job], _LEAST)
 
     def _send_home(self, job: Ints, index: Ints, have: Floats, low: int, speed: Ints) -> None:
-        """Assign new jobs to the pool where their tenant has most GPUs left, and move one job per tenant to a better pool.
+        """Assign new jobs to the pool where their tenant has most GPUs left; move one job per tenant to a better pool.
 
         `index` is the tenant of each job by its row in `have`.
         """

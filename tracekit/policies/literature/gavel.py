@@ -276,17 +276,17 @@ class Gavel(Planned):
 
     When jobs arrive or end, but at most once every `again` seconds, the policy computes each job's shares of time on
     the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on. The
-    normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. makespan makes the
-    last present job end as early as possible. finish_time_fairness minimizes the worst ratio of a job's end to its end
-    on an equal part of the cluster. throughput maximizes GPUs times speed, summed over all jobs. cost is like
-    throughput, but each term is divided by the price of a GPU of the type. slo is like cost, and jobs that can still
-    meet their deadlines get the speed that they need, unless they cannot all meet them. hierarchical is max_min over
-    the VCs, where a VC counts as the sum of its jobs; inside a VC, it is max_min over the jobs, or submission order.
-    With packed=on, two jobs with the same number of GPUs may share GPUs for part of the time. In rounds, each job then
-    runs on the type where it lags most, by the ratio of the time to which its share entitles it and the time for which
-    it ran there. Both times start with half a round's share. Among equals, running jobs go first. A job that does not
-    fit is skipped, a job runs on one type in a round, and jobs without computed shares get the remaining GPUs. Gangs
-    may be spread over nodes of a type.
+    normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. With makespan, the
+    last present job ends as early as possible. With finish_time_fairness, the worst ratio of a job's end to its end on
+    an equal part of the cluster is as small as possible. With throughput, GPUs times speed, summed over all jobs, is as
+    large as possible. With cost, the same sum is divided by the price of a GPU of the type. With slo, the objective is
+    that of cost, but jobs that can still meet their deadlines get the speed that they need, unless they cannot all meet
+    them. With hierarchical, the objective is max_min over the VCs, where a VC counts as the sum of its jobs. Inside a
+    VC, it is max_min over the jobs, or submission order. With packed=on, two jobs with the same number of GPUs may
+    share GPUs for part of the time. In rounds, each job then runs on the type where it lags most, by the ratio of the
+    time to which its share entitles it and the time for which it ran there. Both times start with half a round's share.
+    Among equals, running jobs go first. A job that does not fit is skipped, a job runs on one type in a round, and jobs
+    without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
 
     Equal to
     --------

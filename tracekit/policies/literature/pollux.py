@@ -458,5 +458,5 @@ class PolluxLite(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without profiles, M43 is not used."""
+        """The card's assumptions, excluding M43 if there are no profiles."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
