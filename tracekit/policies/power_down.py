@@ -65,7 +65,7 @@ class PowerDown(Policy):
 
     Equal to
     --------
-    - With idle=inf, or a reserve of all nodes, it equals the policy that `order` names.
+    - With idle=inf, or a reserve of all nodes, power-down equals the policy that `order` names.
     - With off_share = 1 in the models, nothing is saved.
 
     Sources

@@ -45,7 +45,7 @@ class PowerCapped(Policy):
 
     Equal to
     --------
-    - With cap_w=inf, it equals the policy that `order` names.
+    - With cap_w=inf, power-cap equals the policy that `order` names.
     - With s0 = 1 in the models, a lower clock saves nothing, so the clock is 0.4 as soon as the cap applies.
 
     Sources

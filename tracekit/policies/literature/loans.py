@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 ON_LOAN = "on loan"
-"""Name of the rack of nodes on loan. A cluster with a rack of this name defines itself when these nodes join and leave."""
+"""Name of the rack of nodes on loan. If a cluster has such a rack, it defines when these nodes join and leave."""
 
 _MOST_HOURS = 200_000
 """Number of hours after which no server is lent."""

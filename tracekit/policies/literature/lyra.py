@@ -141,7 +141,7 @@ class _Loans(Plans):
         return np.asarray(self.asks <= np.where(self.wide, total[self.pool], most[self.pool]))
 
     def _find(self, job: int) -> Spot | None:
-        """Return GPUs for a job, preferring free GPUs to those of extra workers, and training nodes to nodes on loan."""
+        """Return GPUs for a job, preferring free GPUs over those of extra workers, and training nodes over loans."""
         books = self.books
         sources = [books.free, books.loose()] if any(books.workers.values()) else [books.free]
         for free in sources:
@@ -278,7 +278,8 @@ class Lyra(Planned):
     --------
     - With loan=off, elastic=off and place=order, the policy equals sjf,scan=skip.
     - With loan=off, elastic=off and one-GPU jobs, the policy equals sjf,scan=skip.
-    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free: the same on more nodes.
+    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free, it equals that on more
+      nodes.
 
     Sources
     -------

@@ -433,7 +433,7 @@ class Groups(Plans):
 
 @lru_cache(maxsize=1 << 12)
 def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most: int) -> list[tuple[int, int, int]]:
-    """Return the pairs of groups (efficiency [ppm], index, later index) with the largest sum, of up to `most` jobs each."""
+    """Return the best pairs of groups (efficiency [ppm], index, later index) by sum, each of up to `most` jobs."""
     edges = [
         (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
         for a in range(len(groups))
