@@ -306,7 +306,7 @@ class _Pairs(Residents):
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU. First stop jobs that have paused too long, so that they wait again."""
+        """Return the offline job on each shared GPU, after making jobs that paused too long wait again."""
         on, host = self.on, self.host
         pairs = {gpu: next(job for job in on[gpu] if job != host[gpu]) for gpu in hosts if len(on[gpu]) > 1}
         for gpu, job in list(pairs.items()):

@@ -278,7 +278,7 @@ class Lyra(Planned):
     --------
     - With loan=off, elastic=off and place=order, the policy equals sjf,scan=skip.
     - With loan=off, elastic=off and one-GPU jobs, the policy equals sjf,scan=skip.
-    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free, it equals that on more
+    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free, it is the same on more
       nodes.
 
     Sources

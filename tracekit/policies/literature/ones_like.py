@@ -68,7 +68,8 @@ class BatchTable:
         self._speed, self._best = np.concatenate(speeds), np.concatenate(best)
         table = np.array(columns, np.int64).reshape(-1, 5).T
         self._first, self._first_best, self._width, self.batches, self.fastest = table
-        """For each row: the start of its goodputs and best batches, the step from one batch to the next, the number of batches, and the fastest GPU count."""
+        """For each row: the start of its goodputs and best batches, the step from one batch to the next, the number of
+        batches, and the fastest GPU count."""
 
     def rows(self, job: Ints, left_ms: Ints) -> Ints:
         """Return the jobs' rows, by their remaining work (k,)."""

@@ -114,7 +114,7 @@ class Demand:
         return self._pairs[pair]
 
     def pair_speeds(self) -> Floats:
-        """Return the speed of a job that shares a GPU, by the two jobs' utilization in percent (M1) [0..1] (101, 101)."""
+        """Return a job's speed next to another job, by both jobs' utilization in percent (M1) [0..1] (101, 101)."""
         percent = np.arange(101) * _PERCENT
         table: Floats = interference_ppm(self.models, percent[:, None], percent) / FULL
         return table

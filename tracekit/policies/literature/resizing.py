@@ -152,7 +152,7 @@ class Sizes(Plans):
         )
 
     def steps(self, wish: Wish) -> tuple[Ints, Ints]:
-        """Return all one-GPU steps that jobs with GPUs may take: the index in the wish, and the GPUs before the step."""
+        """Return all one-GPU steps that jobs with GPUs may take: their index in the wish, and their GPUs before."""
         room = np.minimum(self.most[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step

@@ -57,7 +57,7 @@ class Window:
     """Price per round of the longest remaining time."""
 
     def value(self, planned: Floats) -> float:
-        """Return the objective if the jobs get these many rounds (k,)."""
+        """Return the objective if each job gets this many rounds (k,)."""
         done = np.minimum(planned, self.left)
         progress = (self.whole - self.left + done) / self.whole
         welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
@@ -246,7 +246,7 @@ class _Windows(Turns):
         return self.moved(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
-        """Return the pool in which each job counts: its current pool, or else the least requested pool that it may use."""
+        """Return the pool where each job counts: its current pool, or else the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.gpus[job], running.copy()

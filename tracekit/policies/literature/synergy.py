@@ -151,7 +151,7 @@ class _Rounds(Plans):
         return new
 
     def _place(self, j: int, room: Ints) -> list[tuple[int, int]] | None:
-        """Return nodes for a job: where its need is free, else where its fair share is free, else any with enough GPUs."""
+        """Return nodes for a job: with its need free, else with its fair share free, else any with enough GPUs."""
         demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
         want = hosts.want[self.family[j]]
         narrow = gpus <= int(room.max(initial=0))

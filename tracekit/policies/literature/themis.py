@@ -228,7 +228,7 @@ class _Auctions(Turns):
         return order[np.lexsort((lots, -rho[order]))][:count]
 
     def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
-        """Give bidders the sizes with the largest product of speeds, then serve the other jobs, the worst ratio first."""
+        """Give bidders the sizes with the largest product of speeds, then serve other jobs, the worst ratio first."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders)
         kind = self.pools.kind[job]
         left = free.astype(np.float64)

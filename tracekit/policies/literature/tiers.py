@@ -87,7 +87,7 @@ class _Tiers(Gangs):
             self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
 
     def moves(self) -> dict[int, Spot]:
-        """Return the gangs that move to a closer tier, starting with those that did the least work for their run time."""
+        """Return the gangs that move to a closer tier, those with the least work done for their run time first."""
         if not self.migrate:
             return {}
         far = [j for j, spot in self.spots.items() if len(spot.nodes) > 1 and self.tier_of(spot.nodes) > self.best[j]]
@@ -395,7 +395,7 @@ def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
 
 
 def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
-    """Sort nodes for a placement without sampling, with the tightest node that has enough room first, or the emptiest."""
+    """Sort nodes for a placement without sampling: first the tightest node with enough room, or the emptiest node."""
     if not pack:
         return np.argsort(-free, kind="stable")
     # Nodes with room for the whole gang come first, tightest first. Then come the other nodes, most room first.
@@ -421,14 +421,14 @@ class Ffdl(Planned):
     """Gangs in submission order, packed or spread by biased sampling (FfDL).
 
     Jobs start in submission order. Among jobs submitted at once, the largest gang goes first. Each gang gets all its
-    GPUs at once, on any nodes of one GPU model, and runs to its end. The policy samples `samples` placements and takes
-    the best. It samples nodes one by one from the `nodes` best nodes. With place=pack, nodes are weighted by the share
-    of their GPUs in use, and with place=spread by the share that is free. A packed gang takes all free GPUs of a node
-    before the next node. Fewer nodes are better, then less room left on them. A spread gang takes one GPU of each node
-    in turn. More room left on the fullest node is better. With samples=0, no placements are sampled. A packed gang then
-    takes the tightest node with enough room, otherwise the nodes with the most room, and a spread gang takes the nodes
-    with the most room. With scan=stop, a gang that finds too few GPUs holds up all later gangs. Speeds depend on the
-    tiers and on other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too
+    GPUs at once, on any nodes of one GPU model, and runs to its end. The policy tries `samples` random placements and
+    takes the best. It samples nodes one by one from the `nodes` best nodes. With place=pack, nodes are weighted by the
+    share of their GPUs in use, and with place=spread by the share that is free. A packed gang takes all free GPUs of a
+    node before the next node. Fewer nodes are better, then less room left on them. A spread gang takes one GPU of each
+    node in turn. More room left on the fullest node is better. With samples=0, no placements are sampled. A packed gang
+    then takes the tightest node with enough room, otherwise the nodes with the most room, and a spread gang takes the
+    nodes with the most room. With scan=stop, a gang that finds too few GPUs holds up all later gangs. Speeds depend on
+    the tiers and on other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too
     large for a tier use the next tier.
 
     Equal to
