@@ -257,7 +257,7 @@ def _unfinished(
     return UnfinishedError(
         f"{len(missing):,} of {len(runs):,} runs are missing{lacks}",
         where=out,
-        hint=f"{again}; or use --allow-missing to write the table without them",
+        hint=f"{again}; --allow-missing writes the table without them",
     )
 
 

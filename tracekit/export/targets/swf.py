@@ -95,7 +95,7 @@ class Numbers:
 
 
 def numbered(jobs: JobSelection, log: ExportLog) -> Numbers:
-    """Number users, groups, VCs and clusters: by their names if all are numbers, otherwise in order of the names."""
+    """Return numbers for users, groups, VCs and clusters: their names if all are numbers, else in order of names."""
     other = jobs.count_where(f"NOT regexp_full_match(job_id, '{_JOB_NUMBER}')")
     if other:
         log.note("some job ids are not numbers, so jobs are numbered from 1 in submission order")
@@ -223,7 +223,7 @@ def _header(jobs: JobSelection, numbers: Numbers, processors: str, total: int, n
     remarks = [f"a processor is a {processors}", *notes]
     if base == "shifted":
         remarks.append(
-            "dates are shifted" if jobs.shift_us else "dates are shifted, so only hours and weekdays are true"
+            "dates are shifted" if jobs.shift_us else "dates are shifted, so only hours and weekdays are real"
         )
     keys += [("Note", printable(text)) for text in remarks]
     return [f"; {key}: {value}" for key, value in keys]

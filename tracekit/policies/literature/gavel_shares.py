@@ -49,7 +49,7 @@ class Active:
     load: Ints
     """Level of GPU utilization of each job (k,); all 0 if jobs are not packed."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
-    """Function from two levels to the speeds of two jobs that share GPUs ((0, 0) if not allowed), or None if unpacked."""
+    """Function from two levels to the speeds of two jobs that share GPUs ((0, 0): not allowed), or None if unpacked."""
 
 
 @dataclass(frozen=True)

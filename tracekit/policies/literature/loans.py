@@ -381,6 +381,6 @@ class Servers:
 
 
 def _kinds_of_nodes(cluster: Cluster) -> Ints:
-    """Number the nodes so that nodes with the same domain, GPU model, rack and GPU count get the same number (N,)."""
+    """Return a number per node, equal for nodes with the same domain, GPU model, rack and GPU count (N,)."""
     columns = np.stack([cluster.domain, cluster.model, cluster.rack, cluster.gpus], axis=1)
     return np.unique(columns, axis=0, return_inverse=True)[1].ravel().astype(np.int64)

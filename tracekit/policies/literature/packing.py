@@ -192,7 +192,7 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
 
 
 class Lucid(Planned):
-    """Small jobs are profiled first. Then jobs run by least expected GPU time, in pairs that slow each other little.
+    """Small jobs are profiled first, then the least expected GPU time goes first, in pairs that slow each other little.
 
     Jobs with few GPUs begin on the profiler: the `profile` largest nodes of each domain, but at most a quarter of its
     nodes. There, jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit. A job
