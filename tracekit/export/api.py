@@ -49,7 +49,7 @@ class Exported:
     target: str
     """Name of the target."""
     files: tuple[Path, ...]
-    """The files written; if there are several, the main file is last."""
+    """The files written. If there are several, the main file is last."""
     log: ExportLog
     """Jobs left out, fields filled in, and choices made."""
 

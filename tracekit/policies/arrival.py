@@ -1,4 +1,4 @@
-"""Policies that order jobs by arrival or the log's priorities, with or without backfilling; the recorded schedule."""
+"""The recorded schedule, and policies by arrival or the log's priorities, with or without backfilling."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Fifo(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
-        """Return keys by submission; if there are several queues, they take turns."""
+        """Return keys by submission. If there are several queues, they take turns."""
         p = self.parameters
         if p["queues"] != "one":
             return self._queues(jobs)
@@ -178,7 +178,7 @@ class Conservative(Policy):
 
 
 class Priority(Policy):
-    """Highest priority in the log first; first in, first out among equals.
+    """Highest priority in the log first, and first in, first out among equals.
 
     The job with the highest priority in the log starts first. Among equals, the earlier job goes first. A job without a
     priority has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and

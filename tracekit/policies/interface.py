@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str
-"""Type of a parameter value; durations are in seconds."""
+"""Type of a parameter value. Durations are in seconds."""
 
 _LARGEST = 10**15
-"""Largest finite number allowed; in seconds, about 30 million years."""
+"""Largest finite number allowed, which in seconds is about 30 million years."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -48,7 +48,7 @@ class Parameter:
     name: str
     default: Value
     meaning: str
-    """One line; a number's unit is in brackets."""
+    """One line, with a number's unit in brackets."""
     choices: tuple[str, ...] = ()
     """Allowed strings, or empty if any string is allowed."""
     minimum: float | None = None
@@ -66,7 +66,7 @@ class Parameter:
         self.read(self.default)
 
     def read(self, value: object) -> Value:
-        """Convert a value to the parameter's type; strings are parsed.
+        """Convert a value to the parameter's type, parsing strings.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class Policy(ABC):
 
     def __init__(self, **parameters: object) -> None:
         self.parameters: dict[str, Any] = self.card.fill(parameters)
-        """All parameters, including defaults; each value has its parameter's type (`Value`)."""
+        """All parameters, including defaults. Each value has its parameter's type (`Value`)."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -159,7 +159,7 @@ class Places:
 
 
 def pool_of(cluster: Cluster, nodes: Ints, rack: NDArray[np.int32] | Ints, domain: int = -1) -> Pool:
-    """Return a pool of nodes given in ascending order; `rack` is the rack of every node (N,)."""
+    """Return a pool of nodes given in ascending order. `rack` is the rack of every node (N,)."""
     gpus, model = cluster.gpus[nodes], cluster.model[nodes]
     racks = _runs(gpus, model, rack[nodes])
     low, high, largest = np.array(racks, np.int64).reshape(-1, 3).T
@@ -181,7 +181,7 @@ def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32] | Ints) -> list[R
 
 
 def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
-    """Return the tightest node that fits the gang; a gang too large for a node gets whole nodes of a rack and one more.
+    """Return the tightest node that fits the gang, or for a larger gang, whole nodes of a rack and one more node.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return how much other gangs slow a gang's traffic on each link; `weight` is its own load."""
+        """Return how much other gangs slow a gang's traffic on each link. `weight` is the gang's own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found

@@ -165,7 +165,7 @@ def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, a
 
 
 def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> Bools:
-    """Return whether jobs that request one model have a known speed on another; the last row is True."""
+    """Return whether jobs that request one model have a known speed on another. The last row is True."""
     ratio = models.type_speed.ratio
     rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
     return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))

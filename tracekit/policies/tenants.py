@@ -46,7 +46,7 @@ NO_USE_COUNTS = 1 << 60
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return each job's VC, user or partition as a number; jobs without a tenant share the last number."""
+    """Return each job's VC, user or partition as a number. Jobs without a tenant share the last number."""
     if of == "partition":
         codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
         names = jobs.partitions

@@ -125,7 +125,7 @@ class _Links(Gangs):
     """Smallest GPU time first, with a test before gangs share a link."""
 
     def set_up(self) -> None:
-        """Compute the GPU time of each job; the least goes first."""
+        """Compute the GPU time of each job, of which the least goes first."""
         super().set_up()
         self.accept, self.place, self.kappa = self.p["accept"], self.p["place"], self.p["kappa"]
         self.service = (self.jobs.work_ms + self.error_ms) * self.gpus
@@ -191,7 +191,7 @@ class _Links(Gangs):
 
 
 class AdaSrsf(Planned):
-    """Smallest GPU time first; gangs share a link only if that helps (Ada-SRSF).
+    """Smallest GPU time first, where gangs share a link only if that helps (Ada-SRSF).
 
     Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and no job is
     stopped. A gang of at most `kappa` GPUs takes the nodes with the least work. A larger gang takes a node that has

@@ -163,7 +163,7 @@ class _Circles(Plans):
         n = len(self.jobs)
         self.homes = Homes(self.jobs, self.cluster, view.node_group, self.depth)
         self.turn: Ints = np.arange(n, dtype=np.int64)
-        """Position of each job in the circle, which grows after each turn; the smallest goes first (n,)."""
+        """Position of each job in the circle, which grows after each turn. The smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
         """Host of each job, whose GPUs it shares, or -1 for none (n,)."""

@@ -47,7 +47,7 @@ class Active:
     tenant: Ints
     """VC of each job (k,)."""
     load: Ints
-    """Level of GPU utilization of each job (k,); all 0 if jobs are not packed."""
+    """GPU utilization level of each job, or 0 for all if jobs are not packed (k,)."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
     """Function from two levels to the speeds of two jobs that share GPUs ((0, 0): not allowed), or None if unpacked."""
 

@@ -87,9 +87,9 @@ class Traders:
     high: Ints
     """Maximum GPUs of each job (m,)."""
     gpus: Ints
-    """GPUs of each job; overwritten (m,)."""
+    """GPUs of each job, which are overwritten (m,)."""
     pool: Ints
-    """Pool of each job; overwritten (m,)."""
+    """Pool of each job, which is overwritten (m,)."""
     margin: float
     """Share of the traders' prices that a trade must exceed in savings [0..1]."""
 

@@ -29,7 +29,7 @@ _TRIED = 5
 
 
 def log_progress(progress: Floats) -> Floats:
-    """Return the logarithm of progress [0..1], interpolated linearly between 0, 0.2, ... 1; it is log(1e-6) at 0."""
+    """Return the logarithm of progress [0..1], interpolated linearly between 0 (as log(1e-6)), 0.2, ... 1."""
     return np.asarray(np.interp(progress, _POINTS, _VALUES))
 
 
