@@ -223,7 +223,7 @@ class Ssf(_Estimated):
 
 
 class Srtf(_Remaining):
-    """Shortest remaining time first, where running jobs may be stopped.
+    """Shortest remaining time first; running jobs may be stopped.
 
     Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job evicts
     running jobs with more time left, starting with the longest, until it fits. A stopped job later continues where it
@@ -247,7 +247,7 @@ class Srtf(_Remaining):
 
 
 class Srsf(_Remaining):
-    """Smallest remaining GPU time first, where running jobs may be stopped.
+    """Smallest remaining GPU time first; running jobs may be stopped.
 
     Like srtf, but ordered by the remaining run time times the job's GPUs.
 
@@ -395,7 +395,7 @@ def read_thresholds(text: str) -> tuple[int, ...]:
 
 
 class Las(Policy):
-    """Least GPU time so far first, where running jobs may be stopped (Tiresias 2D-LAS).
+    """Least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS).
 
     A job begins in the first queue and falls to the next queue when its GPU time so far reaches a threshold. Jobs in an
     earlier queue go first, and evict those in later queues. Inside a queue, the earlier submission goes first, or with
@@ -448,7 +448,7 @@ class Las(Policy):
 
 
 class Gittins(Policy):
-    """Most likely to end soon first (Tiresias' Gittins index), where running jobs may be stopped.
+    """Most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias).
 
     Like las, but inside a queue the job that is most likely to end soon goes first. Jobs are ordered by the Gittins
     index of their GPU time so far. The index comes from the GPU times of all jobs in the trace, and looks ahead to the

@@ -31,7 +31,7 @@ class Need(NamedTuple):
     leases: int
     """Number of leases, each for all GPUs of the job."""
     end: int
-    """First lease that is too late for the job."""
+    """First lease that begins too late for the job."""
 
 
 class Reservations:

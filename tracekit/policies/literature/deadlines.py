@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SLO = Parameter("slo", 1.0, "share of jobs that have a deadline (D7); the others are best-effort jobs [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""State of a job: not yet considered, without deadline, admitted, declined, or too late for its promised deadline."""
+"""State of a job: not yet considered, without a deadline, admitted, declined, or late for its promised deadline."""
 
 
 def declined(*choices: str) -> Parameter:

@@ -83,7 +83,7 @@ class _Rounds(Turns):
         self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
-        """Price of a GPU of each model of the cluster, relative to the highest price."""
+        """GPU price of each model in the cluster, relative to the highest price."""
         self.settings.update(round_ms=self.round_ms, share=2 if self.packed else 1)
         self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, self.seed)
         """Deadlines [ms] (n,)."""

@@ -35,7 +35,7 @@ class Active:
     capacity: Floats
     """GPUs of each type (J,)."""
     price: Floats
-    """Price of a GPU of each type, relative to the highest price (J,)."""
+    """GPU price of each type, relative to the highest price (J,)."""
     left_ms: Floats
     """Remaining run time of each job (k,) [ms]."""
     age_ms: Floats
@@ -57,9 +57,9 @@ class Found:
     """Computed shares of jobs. k jobs, J types, R pairs of kinds."""
 
     alone: Floats
-    """Share of time of each job alone on each type (k, J)."""
+    """Share of time that each job runs alone on each type (k, J)."""
     packed: Floats
-    """Share of time of each job on each type together with another job (k, J)."""
+    """Share of time that each job runs on each type together with another job (k, J)."""
     kind: Ints
     """Kind of each job (k,)."""
     pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -108,7 +108,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
 
 
 def isolated_speed(active: Active) -> Floats:
-    """Return the speed of each job on an equal part of the GPUs of each type (k,)."""
+    """Return each job's speed on an equal part of each type's GPUs (k,)."""
     part = np.minimum(1.0, active.capacity / max(len(active.gpus), 1) / active.gpus[:, None])
     part = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return np.asarray((active.speed * part).sum(axis=1))
@@ -290,7 +290,7 @@ class Kinds:
 
     @property
     def equal(self) -> Floats:
-        """Speed of a job of each kind with shares in proportion to the GPUs of the types (K,)."""
+        """Speed of a job of each kind if its shares are in proportion to the types' GPUs (K,)."""
         return np.asarray(self.speed @ self.capacity / max(float(self.capacity.sum()), 1.0))
 
     @property
@@ -327,7 +327,7 @@ def max_min_shares(
     Returns
     -------
     shares : array (K, J)
-        Share of time of each job of a kind. Each row sums to at most 1.
+        Share of time that each job of a kind runs. Each row sums to at most 1.
     level : array (K,)
         Normalized speed of each kind.
     """
@@ -391,7 +391,7 @@ def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | N
     Returns
     -------
     shares : array (K, J), or (K + R, J) with pairs
-        Share of time of each job of a kind alone, then the total time of each pair.
+        Share of time that each job of a kind runs alone, then the total time of each pair.
     level : float
         The least level.
     """

@@ -107,7 +107,7 @@ class Moment:
     """Remaining work of each job, at least 1 [ms]."""
     held: Ints
     resize_ms: Floats
-    """Cost of changing the number of GPUs of each job [ms]."""
+    """Cost of changing each job's number of GPUs [ms]."""
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: Ints, batch: Ints) -> Floats:

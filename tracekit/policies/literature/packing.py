@@ -182,7 +182,7 @@ class _Packing(Residents):
 
 
 def _profiler(cluster: Cluster, nodes: int) -> Bools:
-    """Return the profiler's nodes: this many of the largest nodes of each domain, at most a quarter of them (N,)."""
+    """Return the profiler's nodes: this many of each domain's largest nodes, at most a quarter of them (N,)."""
     found = np.zeros(cluster.nodes, np.bool_)
     for domain in np.unique(cluster.domain).tolist():
         own = np.flatnonzero(cluster.domain == domain)

@@ -315,7 +315,7 @@ class Lines:
     """Waiting jobs in a fixed order, with one line per type."""
 
     def __init__(self, types: list[int], key: list[int] | None = None) -> None:
-        """Take each job's type and key. The smallest key goes first. Ties, or all jobs without keys, go by submission."""
+        """Take each job's type and key. The smallest key goes first. Ties, or jobs without keys, go by submission."""
         self._types, self._key = types, key
         self._lines: dict[int, list[tuple[int, int]]] = {}
         self._size = 0
