@@ -80,7 +80,7 @@ def test_each_job_becomes_one_line(small: Trace, run: Run, golden: Golden) -> No
         ("MaxPartitions", "1"),
         ("Partition", "1 Earth"),
         ("Note", "a processor is a GPU"),
-        ("Note", "MaxProcs is the most processors that jobs used at once"),
+        ("Note", "MaxProcs is the largest number of processors that jobs used at once"),
     ]
     assert list(done.log.left_out.values()) == [1]
     golden([*done.log.left_out, *done.log.notes])
@@ -123,7 +123,7 @@ def test_a_trace_without_real_dates_says_so(make_trace: Callable[..., Trace], ru
         assert "UnixStartTime" not in dict(header)
     else:
         assert (lines[0]["submit"], dict(header)["UnixStartTime"]) == (0, "50")
-        assert ("Note", "dates are shifted: only hours and weekdays hold") in header
+        assert ("Note", "dates are shifted, so only hours and weekdays are real") in header
 
 
 def test_hostile_names_stay_inside_their_comment(make_trace: Callable[..., Trace], run: Run) -> None:

@@ -202,7 +202,7 @@ def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
         Parameter("scan", "x", "", choices=("stop", "skip"))
     with pytest.raises(ValueError, match="not a parameter name"):
         Parameter("a,b", 1, "")
-    with pytest.raises(ValueError, match="the parameter scan needs a text for every choice, or no texts"):
+    with pytest.raises(ValueError, match="the parameter scan needs a description for every choice, or none at all"):
         Parameter("scan", "stop", "", choices=("stop", "skip"), words=("it stops",))
     with pytest.raises(ValueError, match="not a policy name"):
         Card(name="A B", title="", rule="")

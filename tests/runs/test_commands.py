@@ -158,7 +158,7 @@ def test_options_that_cannot_be_used_are_one_line(
 ) -> None:
     trace = sample_trace("helios").path
     for options, part in (
-        (["--shard", "9/8"], "--shard: there is no shard 9 of 8; write it like 2/8: I/N, with I from 1 to N"),
+        (["--shard", "9/8"], "--shard: there is no shard 9 of 8; write it as I/N, with I from 1 to N, such as 2/8"),
         (["--shard", "1/8", "--collect"], "--shard: cannot be combined with --collect, which only merges results"),
         (["--collect"], f"{tmp_path / 'out.runs'}: contains no finished results; make them with --shard first"),
     ):

@@ -30,10 +30,10 @@ def test_a_shard_is_named_i_of_n() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("0/4", "there is no shard 0 of 4; I begins at 1, not at 0; write it like 2/8: I/N, with I from 1 to N"),
-        ("5/4", "there is no shard 5 of 4; write it like 2/8"),
-        ("1/0", "there is no shard 1 of 0; write it like 2/8"),
-        ("0/0", "there is no shard 0 of 0; write it like 2/8"),
+        ("0/4", "there is no shard 0 of 4; I begins at 1 instead of 0; write it as I/N, with I from 1 to N"),
+        ("5/4", "there is no shard 5 of 4; write it as I/N"),
+        ("1/0", "there is no shard 1 of 0; write it as I/N"),
+        ("0/0", "there is no shard 0 of 0; write it as I/N"),
         ("1/1000001", "there may be up to 1,000,000 shards"),
         *(
             (text, f"'{text}' is not a shard; write it")

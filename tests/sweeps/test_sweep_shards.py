@@ -176,7 +176,7 @@ def test_another_sweep_in_the_same_folder_does_no_harm(trace: Trace, tmp_path: P
     sweep(written(tmp_path, trace, "seeds = [7, 8]"), out, workers=1, shard="1/1")
     file = written(tmp_path, trace, "seeds = [0, 1]")
     with pytest.raises(
-        UnfinishedError, match=r"4 of 4 runs are missing; 'tracekit sweep .*' makes them; --allow-missing"
+        UnfinishedError, match=r"4 of 4 runs are missing; run 'tracekit sweep .*' to perform them; --allow-missing"
     ):
         sweep(file, out, collect=True)
     for number in (1, 2):

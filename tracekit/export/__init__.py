@@ -1,4 +1,4 @@
-"""Export Traces as input files of simulators, with one module per target in `tracekit.export.targets`.
+"""Export Traces as input files for simulators, with one module per target in `tracekit.export.targets`.
 
 You can call the package itself: `tracekit.export(trace, "gavel", "philly.trace")` (see `tracekit.export.api.export`).
 """

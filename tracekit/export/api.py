@@ -49,9 +49,9 @@ class Exported:
     target: str
     """Name of the target."""
     files: tuple[Path, ...]
-    """The files written; if there are several, the main file is last."""
+    """The files written. If there are several, the main file is last."""
     log: ExportLog
-    """Jobs left out, fields filled in, choices made."""
+    """Jobs left out, fields filled in, and choices made."""
 
     @property
     def jobs(self) -> int:
@@ -82,21 +82,21 @@ def export(
     to : str
         Name of the target, such as 'gavel'; `tracekit.export.interface.TARGETS` lists all of them.
     out : str or Path
-        The file to write, or for some targets the folder.
+        The file to write, or for some targets, the folder.
     options : mapping, optional
         Options of the target.
     machines : int, optional
         Number of nodes in the cluster, used instead of the nodes in the Trace.
     target_load : float, optional
-        Alternative to `machines`: use as many nodes as give this load, which is the jobs' GPU time divided by the
-        cluster's GPU time from the first to the last submission.
+        Alternative to `machines`: the load that determines the number of nodes. The load is the jobs' GPU time divided
+        by the cluster's GPU time from the first to the last submission.
     shift_to : str, optional
-        Date, or date and time, of the first submission in the file, such as '2020-04-01'; all other times shift by the
+        Date, or date and time, of the first submission in the file, such as '2020-04-01'. All other times shift by the
         same amount.
     force : bool
-        Replace an existing export.
+        Whether to replace an existing export.
     memory_limit : str, optional
-        Maximum memory, such as '2GB', that joins and sorts use before they spill to disk.
+        Maximum memory that joins and sorts use before they spill to disk, such as '2GB'.
     progress : Progress, optional
         Receives the log's sentences as notes.
 
@@ -161,10 +161,10 @@ def _size(target: Target, options: Options, machines: int | None, target_load: f
 
 
 def _first_submission(target: Target, options: Options, shift_to: str) -> int:
-    """Return the requested time of the first submission [us since 1970]."""
+    """Return the time requested for the first submission [us since 1970]."""
     if not target.dates:
         raise UsageError(
-            f"the format {target.name} has no dates, because its times count from the first submission",
+            f"the format {target.name} has no dates; its times count from the first submission",
             where="--shift-to",
             hint="leave it out",
         )

@@ -1,4 +1,4 @@
-"""The choices of an export: the given options, and a log of everything left out, filled in or changed."""
+"""The choices made in an export: the given options, and a log of everything left out, filled in or changed."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-CPU_JOBS = Option("gpu", "jobs to export: only those that request GPUs, or all", ("gpu", "all"))
+CPU_JOBS = Option("gpu", "jobs to export: only jobs that request GPUs, or all", ("gpu", "all"))
 FRACTIONS = Option(
     "up",
-    "round fractional GPUs up, or leave out the job, because the simulator counts whole GPUs",
+    "whether to round fractional GPUs up or leave out the job, because the simulator counts whole GPUs",
     ("up", "leave-out"),
 )
 INCOMPLETE = Option("leave-out", "jobs that never ran, are still running, or have unknown times", ("leave-out", "keep"))
-GUARD = Option("yes", "put a quote before text that a spreadsheet would run as a formula", ("yes", "no"))
+GUARD = Option("yes", "whether to put a quote before text that a spreadsheet would run as a formula", ("yes", "no"))
 
 
 class Options:
-    """The options of a target, each with a value."""
+    """A target's options, each with a value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = dict(values)
         self.machines: int | None = None
         """Number of nodes in the cluster, if set by --machines."""
         self.target_load: float | None = None
-        """Load that the cluster should have, if set by --target-load."""
+        """Load of the cluster, if set by --target-load."""
 
     def check(self, name: str, option: Option) -> None:
         """Check a value against the form of its option.
@@ -60,7 +60,7 @@ class Options:
         return self.machines is not None or self.target_load is not None
 
     def text(self, name: str) -> str:
-        """Return a value that fits into a field on one line.
+        """Return a value that fits in a field on one line.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Options:
 
 @dataclass(frozen=True)
 class FilledField:
-    """A field that the Trace does not have, and the value written instead."""
+    """A field that is missing from the Trace, and the value written instead."""
 
     field: str
     value: str
@@ -137,12 +137,12 @@ class FilledField:
         """One sentence for the user."""
         change = f" (option {self.option})" if self.option else ""
         jobs = counted(self.jobs, "jobs")
-        return f"{self.field}: {self.value}, for {jobs} without a value in the Trace{change}"
+        return f"{self.field}: {self.value} for {jobs} without a value in the Trace{change}"
 
 
 @dataclass
 class ExportLog:
-    """Everything that an export left out, filled in or changed; nothing happens silently."""
+    """Everything that an export left out, filled in or changed, so that nothing happens silently."""
 
     jobs: int = 0
     """Number of jobs in the Trace."""
@@ -153,10 +153,10 @@ class ExportLog:
     fills: list[FilledField] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
-    """Settings that the simulator needs to read the files correctly."""
+    """Settings with which the simulator reads the files correctly."""
 
     def filled(self, name: str, value: str, jobs: int, option: str = "") -> None:
-        """Record that a field was filled in for some jobs; zero jobs are not recorded."""
+        """Record that a field was filled in for some jobs. If there are no such jobs, record nothing."""
         if jobs:
             self.fills.append(FilledField(name, value, jobs, option))
 
@@ -169,7 +169,7 @@ class ExportLog:
         self.settings.append(text)
 
     def changed(self, jobs: int, what: str) -> None:
-        """Record a change in some jobs; zero jobs are not recorded."""
+        """Record a change in some jobs. If there are no such jobs, record nothing."""
         if jobs:
             self.notes.append(f"{counted(jobs, 'jobs')}: {what}")
 

@@ -1,4 +1,4 @@
-"""The interface of a target: the fields of the file that a loader reads, the options, and the log of all choices.
+"""The interface of a target: the fields of the files that a loader reads, the options, and the log of all choices.
 
 Modules in `tracekit.export.targets` can import everything they need from here.
 """
@@ -41,17 +41,17 @@ class Field:
     """One field of a target's file."""
 
     name: str
-    """Name that the loader uses."""
+    """The loader's name for the field."""
     meaning: str
     """Content, with its unit."""
     filled_from: str
-    """Columns of the Trace that supply the value, or the value used instead."""
+    """Columns of the Trace that supply the value, or the fixed value."""
 
 
 class Target(ABC):
     """A format that a simulator reads.
 
-    A new target is one module in `tracekit/export/targets/` with an instance in its tuple MEMBERS; a target outside
+    A new target is one module in `tracekit/export/targets/` with an instance in its tuple MEMBERS. A target outside
     this package registers an instance under the entry-point group `tracekit.exports`.
     """
 
@@ -64,19 +64,19 @@ class Target(ABC):
     fields: ClassVar[tuple[Field, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     needs: ClassVar[str] = "submission, GPUs, run time"
-    """Facts that must be known about a job; other jobs are left out."""
+    """Facts that must be known about a job. Jobs for which they are unknown are left out."""
     folder: ClassVar[bool] = False
     """Whether -o names a folder."""
     companions: ClassVar[Mapping[str, str]] = {}
-    """Files next to the main file: their suffix and their content."""
+    """Suffix and content of each file next to the main file."""
     lost: ClassVar[str] = ""
     """Parts of a Trace that the format cannot represent."""
     machines: ClassVar[bool] = True
-    """Whether the format needs a cluster, whose size you can choose."""
+    """Whether the format needs a cluster. If so, you can choose its size."""
     dates: ClassVar[bool] = False
-    """Whether the format's times are dates, which you can shift."""
+    """Whether the format's times are dates. If so, you can shift them."""
     sources: ClassVar[tuple[str, ...]]
-    """Descriptions of the format."""
+    """Sources that describe the format."""
 
     def job_filter(self, options: Options) -> JobFilter:
         """Return the rules that select the exported jobs."""
@@ -112,7 +112,7 @@ class Target(ABC):
         """
 
     def fill_options(self, given: Mapping[str, str]) -> Options:
-        """Return the options with defaults filled in.
+        """Fill in the defaults of options that are not given.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The output files of an export, which get their final names only when all of them are complete."""
+"""The output files of an export, which get their final names only when all are complete."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 MARKER = "export.json"
-"""File in the folder of an export that records what was exported, and how."""
+"""File in an export's folder that records what was exported and how."""
 
 
 class Output:
-    """The files of one export, staged next to their final location.
+    """The files of one export, which are staged next to their final location.
 
-    Use it as a context: leaving it without `commit` removes everything.
+    Use it as a context manager. Leaving it without `commit` removes everything.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Output:
     folder : bool
         Whether the target is a folder.
     companions : iterable of str
-        Suffixes of the files next to the main file; these files must not exist either.
+        Suffixes of the files next to the main file, which must not exist either.
     force : bool
-        Replace the files of an earlier export.
+        Whether to replace the files of an earlier export.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class Output:
         self._staged_folder = StagedFolder(place, force=force, marker=MARKER, kind="an export")
         self.path = self._staged_folder.path
         self.scratch = self.path / ".scratch"
-        """A folder for intermediate files; it is removed before the output appears."""
+        """A folder for intermediate files, which is removed before the output appears."""
         with output_errors(self.target):
             self.scratch.mkdir()
 
@@ -83,7 +83,7 @@ class Output:
         return self._staged(self._beside(end))
 
     def member(self, name: str) -> Path:
-        """Return the path at which a file of the folder is written, and make its parent folders."""
+        """Return the path at which a file in the folder is written, and make its parent folders."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -102,7 +102,8 @@ class Output:
         Raises
         ------
         OutputError
-            Another run has since written one of the files and `force` is not set, or the output cannot be written.
+            Another process has written one of the files in the meantime and `force` is not set, or the output cannot be
+            written.
         """
         shutil.rmtree(self.scratch, ignore_errors=True)
         with output_errors(self.target):

@@ -1,7 +1,7 @@
-"""Select the jobs of a Trace for an export, in submission order, and read them in blocks to bound memory.
+"""Select the jobs of a Trace for an export, in submission order, and read them in blocks to limit memory use.
 
-The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If no run
-time is known, the work is the job's run_s, or else end minus start. The replay uses the same definition.
+The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If none
+is known, the work is the job's run_s, or else its end minus its start. The replay uses the same definition.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 _LONGEST_S = 100 * 365 * 86_400
-"""Longest run time accepted as plausible [s]."""
+"""Longest plausible run time [s]."""
 
 _LARGEST = 1_000_000_000
-"""Largest number of GPUs, cores or nodes accepted as plausible in a request."""
+"""Largest plausible number of GPUs, cores or nodes in a request."""
 
 _NUMBERS = ("cpu_count", "memory_gib", "time_limit_s")
 """Columns that targets write unchanged."""
@@ -57,13 +57,13 @@ class JobFilter:
     cpu_jobs: bool = False
     """Whether jobs without GPUs are included."""
     incomplete: bool = False
-    """Whether jobs with unknown submission or work are included."""
+    """Whether jobs whose submission or work is unknown are included."""
     fractions: str = "keep"
-    """How to handle a request for a fraction of a GPU: keep, up or leave-out."""
+    """What to do with requests for a fraction of a GPU: keep, up or leave-out."""
     size: str = "gpu_count"
-    """Column with the size of a job's request: gpu_count, cpu_count or node_count."""
+    """Column with the size of a request: gpu_count, cpu_count or node_count."""
     dated: bool = False
-    """Whether each job needs a known submission, even if incomplete jobs are included."""
+    """Whether each job's submission must be known, even if incomplete jobs are included."""
     keep_zero: bool = False
     """Whether times in a trace without dates count from its own zero instead of from the first submission."""
 
@@ -84,7 +84,7 @@ class JobSelection:
     """Jobs in submission order, with ties ordered by job_id."""
 
     con: duckdb.DuckDBPyConnection
-    """Connection with the tables of the Trace, and with the jobs as the view `chosen`."""
+    """Connection to the tables of the Trace, with the jobs as the view `chosen`."""
     file: Path
     """Parquet file with the jobs."""
     trace: Trace
@@ -94,15 +94,16 @@ class JobSelection:
     origin_us: int
     """Origin of the times `submit_s` [us since 1970]."""
     shift_us: int = 0
-    """Shift of all job times [us]; times in other tables of the Trace are not shifted."""
+    """Shift of all job times [us]. Times in other tables of the Trace are not shifted."""
     time_base: str = "absolute"
-    """Kind of the times: absolute, shifted or relative."""
+    """Kind of times: absolute, shifted or relative."""
 
     def blocks(self, *columns: str) -> Iterator[pl.DataFrame]:
-        """Yield the jobs in blocks, with `n` (from 1) and the named columns, by default all.
+        """Yield the jobs in blocks, with `n` (from 1) and the named columns, or all columns by default.
 
-        The columns are those of the table jobs, and these: submit_s, time since the first submission [s]; wait_s, first
-        start minus submission [s]; work_s [s]; size, the request in whole or fractional GPUs (or CPUs, or nodes).
+        The columns are those of the table jobs, and four more: submit_s, the time since the first submission [s];
+        wait_s, the first start minus the submission [s]; work_s [s]; and size, the request in whole or fractional GPUs
+        (or CPUs, or nodes).
         """
         before = 1
         for frame in self.blocks_of(self.file, *columns):
@@ -122,7 +123,7 @@ class JobSelection:
         return self.con.cursor().execute(query, parameters).fetchall()
 
     def distinct(self, column: str) -> list[str]:
-        """Return the distinct values of a text column except NULL, sorted by code point."""
+        """Return the distinct values, except NULL, of a text column, sorted by code point."""
         rows = self.rows(f'SELECT DISTINCT "{column}" FROM chosen WHERE "{column}" IS NOT NULL')
         return sorted(str(row[0]) for row in rows)
 
@@ -135,12 +136,12 @@ class JobSelection:
         return self.number(f"count(*) FILTER ({condition})")
 
     def number(self, expression: str) -> int:
-        """Return an aggregate of the jobs as a whole number, 0 for NULL."""
+        """Return an aggregate over the jobs as a whole number, or 0 for NULL."""
         return int(self.rows(f"SELECT {expression} FROM chosen")[0][0] or 0)
 
     @cached_property
     def machines(self) -> tuple[int, int, int]:
-        """Number of GPU nodes in the Trace, most GPUs per node, and total GPUs; zeros if it lists no nodes."""
+        """Number of GPU nodes in the Trace, most GPUs per node, and total GPUs, or zeros if it lists no nodes."""
         if not self.trace.has("nodes"):
             return 0, 0, 0
         nodes, most, gpus = self.rows(
@@ -168,13 +169,13 @@ class JobSelection:
         return self.peak_by().get((), 0)
 
     def peak_by(self, *by: str) -> dict[tuple[str | None, ...], int]:
-        """Return the peak number of GPUs (or units of `size`) in use at once, rounded up, by some columns.
+        """Return the peak number of GPUs (or units of `size`) in use at once, rounded up, by the given columns.
 
-        A job uses its GPUs from its recorded start to its end; without a recorded start, from its submission.
+        A job uses its GPUs from its recorded start to its end, or from its submission if it has no recorded start.
         """
         keys = [f'"{column}"' for column in by]
         listed = "".join(f", {key}" for key in keys)
-        # Count thousandths of a GPU as integers: their sum does not depend on the order of rows.
+        # Count thousandths of a GPU as integers, whose sum does not depend on the order of rows.
         milli = "CAST(round(size * 1000) AS BIGINT)"
         rows = self.rows(
             f"""
@@ -205,9 +206,9 @@ def select_jobs(
     log: ExportLog,
     first_at_us: int | None = None,
 ) -> JobSelection:
-    """Select the jobs that a target exports, and log the number of other jobs by reason.
+    """Select the jobs that a target exports, and log how many are left out, by reason.
 
-    With `first_at_us`, all times shift, and the first submission is at that time [us since 1970].
+    With `first_at_us`, all times shift so that the first submission is at that time [us since 1970].
 
     Raises
     ------
@@ -232,7 +233,7 @@ def select_jobs(
     if job_filter.keep_zero and trace.manifest.time_base == "relative" and first_at_us is None:
         origin_us = min(origin_us, 0)
     if first_at_us is not None and first_us is None:
-        raise UsageError("no job has a known submission time to move", where="--shift-to", hint="leave it out")
+        raise UsageError("no job has a known submission time to shift", where="--shift-to", hint="leave it out")
     shift_us = 0 if first_at_us is None else first_at_us - origin_us
     moved = ", ".join(f"{name} + to_microseconds({shift_us}) AS {name}" for name in _TIMES)
     file = scratch / "chosen.parquet"
@@ -248,7 +249,7 @@ def select_jobs(
     log.changed(unusable, "their cores, memory or time limit is not a usable number and counts as unknown")
     base = trace.manifest.time_base
     if first_at_us is not None:
-        log.note("all times were moved by the same amount, so the dates differ from the log (--shift-to)")
+        log.note("all times were shifted by the same amount, so the dates differ from the log (--shift-to)")
         base = "shifted"
     jobs = JobSelection(con, file, trace, log.written, origin_us + shift_us, shift_us, base)
     if job_filter.fractions == "up":
@@ -263,7 +264,7 @@ def _usable(column: str) -> str:
 
 
 def _micros(column: str) -> str:
-    """Return SQL that converts seconds to whole microseconds, clipped to values whose sums fit in 63 bits."""
+    """Return SQL that converts seconds to whole microseconds, clipped so that sums fit in 63 bits."""
     cut = f"least(greatest({column}, -{2 * _LONGEST_S}), {2 * _LONGEST_S})"
     return f"CASE WHEN {column} * 0 = 0 THEN CAST(round({cut} * 1e6) AS BIGINT) END"
 

@@ -1,4 +1,4 @@
-"""Write CSV files block by block, and format columns as text for simulators."""
+"""Write CSV files block by block, and format columns as text that simulators read."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, gua
             changed += count
             frame.write_csv(file, include_header=header and number == 0)
     if changed:
-        log.note(f"{changed:,} texts that look like formulas got a leading quote (option guard)")
+        log.note(f"{changed:,} values that look like formulas got a leading quote (option guard)")
 
 
 def whole_seconds(column: str) -> pl.Expr:
-    """Return seconds rounded to whole seconds, halves up."""
+    """Round seconds to whole seconds, with halves rounded up."""
     return (pl.col(column) + 0.5).floor().cast(pl.Int64)
 
 
 def local_time(column: str, zone: str) -> pl.Expr:
-    """Return a time as YYYY-MM-DD HH:MM:SS in a time zone, truncated to whole seconds."""
+    """Format a time as YYYY-MM-DD HH:MM:SS in a time zone, truncated to whole seconds."""
     return pl.col(column).dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def printable(text: str, most: int = 200) -> str:
-    r"""Return text as a single line: nonprintable characters are escaped, and blanks are merged.
+    r"""Return text as a single line, with nonprintable characters escaped and blanks merged.
 
     Examples
     --------

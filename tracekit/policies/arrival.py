@@ -1,4 +1,4 @@
-"""Policies by arrival or the log's priorities, with or without backfilling, and the recorded schedule."""
+"""The recorded schedule, and policies by arrival or the log's priorities, with or without backfilling."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 class Fifo(Policy):
     """First in, first out.
 
-    Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop a job that
-    cannot start holds up all later jobs. With scan=skip later jobs may overtake it, and many-GPU jobs may starve unless
-    age_cap is set. With relax, a gang that has waited this long accepts GPUs on any nodes. With queues, each VC, user
-    or partition has its own queue, and a job that cannot start holds up only that queue.
+    Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop, a job that
+    cannot start holds up all later jobs. With scan=skip, later jobs may overtake it, and many-GPU jobs may starve
+    unless `age_cap` is set. A gang that has waited for `relax` seconds accepts GPUs on any nodes. With `queues`, each
+    VC, user or partition has its own queue, and a job that cannot start holds up only that queue.
 
     Equal to
     --------
     - With one VC, queues=vc gives the schedule of queues=one.
     - If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.
-    - With relax=0 only strict placements are made, so spreading never slows a job.
+    - With relax=0, all placements are strict, so spreading never slows a job.
 
     Sources
     -------
     - The usual baseline.
     - Helios (SC'21), Lucid (ASPLOS'23) and Gavel (OSDI'20) stop at the first job that cannot start.
-    - The simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip it.
+    - The simulators of Tiresias (NSDI'19) and of Alibaba's 2020 trace skip that job.
     """
 
     card = Card(
@@ -47,7 +47,9 @@ class Fifo(Policy):
         parameters=(
             scan("stop"),
             FIT,
-            Parameter("age_cap", 0.0, "wait after which a job that cannot start holds up all others; 0: never [s]"),
+            Parameter(
+                "age_cap", 0.0, "wait after which a job that cannot start holds up the others, or 0 for never [s]"
+            ),
             RELAX,
             SCOPE,
             QUEUES,
@@ -56,7 +58,7 @@ class Fifo(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
-        """Return keys by submission; several queues take turns."""
+        """Return keys by submission. If there are several queues, they take turns."""
         p = self.parameters
         if p["queues"] != "one":
             return self._queues(jobs)
@@ -91,7 +93,7 @@ class Fifo(Policy):
         )
 
 
-_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed; the job is never stopped (D8)."
+_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed. The job is never stopped (D8)."
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
@@ -108,14 +110,15 @@ class Easy(Policy):
 
     Equal to
     --------
-    - If all jobs have one size: fifo,scan=stop.
-    - If all estimates are 0: fifo,scan=skip.
-    - With fit=count, exact estimates, at most two waiting jobs and no job of run time 0: conservative.
+    - If all jobs have one size, the policy equals fifo,scan=stop.
+    - If all estimates are 0, the policy equals fifo,scan=skip.
+    - With fit=count, exact estimates, at most two waiting jobs and no job of run time 0, the policy equals
+      conservative.
 
     Sources
     -------
     - Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).
-    - Our choice: the start time is found on a map of the nodes, and an exceeded estimate is doubled.
+    - Our choices: we find the start time on a map of the nodes, and double an exceeded estimate.
     """
 
     card = Card(
@@ -139,14 +142,14 @@ class Conservative(Policy):
 
     Equal to
     --------
-    - If all jobs have one size and fit=count: fifo,scan=stop.
-    - If all estimates are 0 and fit=count: fifo,scan=skip.
-    - With fit=count, depth=1 and no job with an estimate of 0: easy.
+    - If all jobs have one size and fit=count, the policy equals fifo,scan=stop.
+    - If all estimates are 0 and fit=count, the policy equals fifo,scan=skip.
+    - With fit=count, depth=1 and no job with an estimate of 0, the policy equals easy.
 
     Sources
     -------
     - Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).
-    - Our choice: the limit on reservations, and doubling an exceeded estimate.
+    - Our choices: the limit on reservations, and doubling an exceeded estimate.
     """
 
     card = Card(
@@ -156,12 +159,12 @@ class Conservative(Policy):
             "in total for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
             "event. A job whose reservation is now starts. If it does not fit on the nodes, it keeps its reservation "
             "and is tried again at the next event. Only the first `depth` waiting jobs of a domain have reservations; "
-            "other jobs start if they do not delay these jobs. " + _OVERRUN
+            "the other jobs start if they do not delay them. " + _OVERRUN
         ),
         parameters=(
             FIT,
             NOISE,
-            Parameter("depth", 16, "number of waiting jobs per domain that get reservations; 0: all"),
+            Parameter("depth", 16, "number of waiting jobs per domain that get reservations, or 0 for all"),
             RELAX,
             SCOPE,
         ),
@@ -175,17 +178,17 @@ class Conservative(Policy):
 
 
 class Priority(Policy):
-    """By the log's priorities; first in, first out among equals.
+    """Highest priority in the log first, and first in, first out among equals.
 
-    The job with the highest priority in the log starts first; among equals, the earlier job. A job without a priority
-    has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and does not
-    show how the value grew while the job waited. With backfill=easy or conservative, later jobs start early if they
-    delay no earlier job, as in the policies easy and conservative.
+    The job with the highest priority in the log starts first. Among equals, the earlier job goes first. A job without a
+    priority has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and
+    does not show how the value grew while the job waited. With backfill=easy or backfill=conservative, later jobs may
+    start early, as under the policies easy and conservative.
 
     Equal to
     --------
-    - If all jobs have one priority: fifo with the same scan.
-    - If all jobs have one priority and backfill=easy or conservative: easy or conservative.
+    - If all jobs have one priority, the policy equals fifo with the same scan.
+    - If all jobs have one priority and backfill=easy or conservative, the policy equals easy or conservative.
 
     Sources
     -------
@@ -229,14 +232,15 @@ class Priority(Policy):
 class Recorded(Policy):
     """The recorded schedule: jobs start and end as in the log.
 
-    Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew by the
-    placement; if it does not fit close together, it gets any nodes of one GPU model. A job runs even if too few GPUs
-    are free for it; it then has no nodes. The schedule is checked against the cluster: violations.parquet lists when a
-    node or domain would use more GPUs than it has. Jobs without a recorded start are left out and counted.
+    Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew, by the
+    placement rule. If the job does not fit close together, it gets any nodes of one GPU model. A job runs even if too
+    few GPUs are free for it. In that case it has no nodes. The schedule is checked against the cluster:
+    violations.parquet lists when a node or domain would use more GPUs than it has. Jobs without a recorded start are
+    left out, and their number is reported.
 
     Equal to
     --------
-    - On the log's own cluster there are no violations if the log is correct.
+    - On the log's own cluster, there are no violations if the log is correct.
 
     Sources
     -------

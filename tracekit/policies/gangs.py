@@ -1,4 +1,4 @@
-"""Policies that place gangs one by one, by tiers and links, and never stop them; delay scheduling."""
+"""Policies that place gangs one by one, by tiers and links, and never stop them. Includes delay scheduling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GAP = Parameter("gap", 60.0, "minimum time between two plans triggered by events [s]")
 
-LINKS = Parameter("links", True, "derive speeds from tiers and link traffic (M36 to M38), or from M4 alone")
+LINKS = Parameter("links", True, "derive speeds from tiers and link traffic (M36 to M38); if off, from M4 alone")
 
 
 Key: TypeAlias = tuple[int, ...]
@@ -48,12 +48,12 @@ class Waits:
         self._of.setdefault(key, deque(maxlen=self._length)).append(wait_ms)
 
     def mean(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait, or `otherwise` if fewer than `least` waits are known [ms]."""
+        """Return the mean wait [ms], or `otherwise` if fewer than `least` waits are known."""
         known = self._of.get(key, ())
         return sum(known) / len(known) if len(known) >= max(least, 1) else otherwise
 
     def upper(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait plus a standard deviation, or `otherwise` if fewer than `least` waits are known [ms]."""
+        """Return the mean wait plus a standard deviation [ms], or `otherwise` if fewer than `least` waits are known."""
         known = self._of.get(key, ())
         if len(known) < max(least, 1):
             return otherwise
@@ -68,14 +68,15 @@ _CHUNK = 256
 class Gangs(Plans):
     """Plans that consider waiting jobs one by one and never stop one job for another.
 
-    By default, jobs start in submission order on the free GPUs closest together; policies override parts of this.
+    By default, jobs start in submission order on the free GPUs that are closest together. Policies override parts of
+    this.
     """
 
     def set_up(self) -> None:
         """Read the parameters links, scan, look and noise, if the policy has them."""
         p, jobs = self.p, self.jobs
         self.links: bool = p.get("links", True)
-        """Whether tiers and link traffic determine speeds; if not, the engine slows spread gangs (M4)."""
+        """Whether tiers and link traffic determine speeds. If not, the engine slows spread gangs (M4)."""
         self.stop: bool = p.get("scan") == "stop"
         """Whether later jobs of a domain wait behind a job that does not start."""
         self.look: int = p.get("look", 1_000_000_000)
@@ -94,7 +95,7 @@ class Gangs(Plans):
         return None
 
     def begin(self, view: View) -> None:
-        """Begin a run; no gang has GPUs yet."""
+        """Begin a run, in which no gang has GPUs yet."""
         self.view = view
         self.spots: dict[int, Spot] = {}
         """Nodes and GPUs of each running job."""
@@ -107,7 +108,7 @@ class Gangs(Plans):
         return next((spot for spot in found if spot is not None), None)
 
     def with_room(self, job: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the nodes of each GPU model with enough free GPUs for a job, and their free GPUs."""
+        """Yield each GPU model's nodes if they have enough free GPUs for a job, with their free GPUs."""
         pool = self.places.pools[int(self.places.job_pool[job])]
         for low, high, _ in pool.models:
             nodes = pool.nodes[low:high]
@@ -120,7 +121,7 @@ class Gangs(Plans):
         return waiting
 
     def moves(self) -> dict[int, Spot]:
-        """Return running jobs that move, and their new spots; remove the old spots from `places` and `network`."""
+        """Return running jobs that move, with their new spots, and remove the old spots from `places` and `network`."""
         return {}
 
     def started(self, job: int, spot: Spot) -> None:
@@ -194,7 +195,7 @@ class Gangs(Plans):
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: Ints) -> Iterator[int]:
-        """Yield waiting jobs with enough free GPUs, in order; all waiting jobs if later jobs wait behind others."""
+        """Yield waiting jobs with enough free GPUs, in order, or all waiting jobs if later jobs wait behind others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -229,7 +230,7 @@ class _Delays(Gangs):
         self.after_ms, self.cost = (0.0, min(p["rack"] * 1000, any_ms), any_ms), p["cost"]
 
     def begin(self, view: View) -> None:
-        """Begin a run; no waits are known yet."""
+        """Begin a run, in which no waits are known yet."""
         super().begin(view)
         self.waits = Waits()
 
@@ -267,7 +268,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return the time at which a tier has room if no other job starts and speeds stay the same; inf: never [ms]."""
+        """Return when a tier has room if no other job starts and speeds stay the same, or inf for never [ms]."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -296,44 +297,45 @@ class _Delays(Gangs):
 
 
 class DelayScheduling(Planned):
-    """Gangs wait a while for GPUs close together (delay scheduling).
+    """Gangs wait for a limited time for GPUs close together (delay scheduling).
 
     Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible nodes of one
     rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any nodes of one GPU model.
-    Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). With cost=mean or oracle a gang waits
-    only while that also pays: the expected wait must be shorter than its remaining run time times the slowdown of the
-    place where it could start now. mean expects the mean wait of the last 20 gangs of its kind that got the fewest
-    nodes; if fewer than five are known, it expects to wait until the timer ends. oracle expects the time at which
-    running jobs have freed enough GPUs if no other job starts. A gang that never fits in one rack accepts any nodes at
-    once, and a gang that can never get the fewest nodes accepts any nodes of one rack at once. If racks are not known,
-    all nodes count as one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other
-    traffic on the same links.
+    Until then, later jobs may overtake it (scan=skip) or must wait as well (scan=stop). With cost=mean or cost=oracle,
+    a gang waits only while that pays: the expected wait must be shorter than the gang's remaining run time times the
+    slowdown of the place where it could start now. With cost=mean, the expected wait is the mean wait of the last 20
+    gangs of its kind that got the fewest nodes. If fewer than five are known, the gang expects to wait until the timer
+    ends. With cost=oracle, the expected wait ends when running jobs have freed enough GPUs, if no other job starts. A
+    gang that never fits in one rack accepts any nodes at once, and a gang that can never get the fewest nodes accepts
+    any nodes of one rack at once. If racks are not known, all nodes count as one rack. Nodes are chosen as under the
+    placement consolidate. Speeds depend on the tiers and on other traffic on the same links.
 
     Equal to
     --------
-    - With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.
-    - With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.
-    - With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.
-    - With one-GPU jobs all settings are equal.
-    - With links=off and no cost of spreading, cost=oracle is rack=0, any=0.
+    - With rack=inf, any=inf and gap=0, the policy equals fifo,scan=skip. With scan=stop, it equals fifo.
+    - With rack=T, any=inf, links=off and gap=0, the policy equals fifo,scan=skip,relax=T,relax_to=rack.
+    - With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading, the policy equals
+      fifo,scan=skip,fit=count.
+    - With one-GPU jobs, all settings give the same schedule.
+    - With links=off and no cost of spreading, cost=oracle equals rack=0,any=0.
 
     Sources
     -------
-    - Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others start.
-    - Our choices: timers per gang that run from its submission to its start, in seconds instead of refused offers; the
-      three tiers; the cost test and the wait it expects.
+    - Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while other tasks start.
+    - Our choices: a timer for each gang from its submission to its start, in seconds instead of refused offers; the
+      three tiers; the cost test and the expected wait.
     """
 
     plans = _Delays
     card = Card(
         name="delay-scheduling",
         parameters=(
-            Parameter("rack", 600.0, "wait after which a gang accepts any nodes of one rack; inf: never [s]"),
-            Parameter("any", 1800.0, "wait after which a gang accepts any nodes of one GPU model; inf: never [s]"),
+            Parameter("rack", 600.0, "wait after which a gang accepts any nodes of one rack, or inf for never [s]"),
+            Parameter("any", 1800.0, "wait after which a gang accepts any nodes of a GPU model, or inf for never [s]"),
             Parameter(
                 "cost",
                 "off",
-                "whether waiting must pay, and how the expected wait is estimated",
+                "whether a gang waits only while that pays, and how its wait is estimated",
                 ("off", "mean", "oracle"),
             ),
             scan("skip"),

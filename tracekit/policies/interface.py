@@ -2,7 +2,7 @@
 
     srtf,scan=skip,overhead=helios
 
-names the policy, then its parameters. The mechanism that a policy returns determines how it schedules.
+gives the name of the policy, then its parameters. The mechanism that a policy returns determines how it schedules.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str
-"""Type of a parameter value; durations are in seconds."""
+"""Type of a parameter value. Durations are in seconds."""
 
 _LARGEST = 10**15
-"""Largest finite number allowed; in seconds, about 30 million years."""
+"""Largest finite number allowed, which in seconds is about 30 million years."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -48,25 +48,25 @@ class Parameter:
     name: str
     default: Value
     meaning: str
-    """One line; a number's unit is in brackets."""
+    """One line, with a number's unit in brackets."""
     choices: tuple[str, ...] = ()
-    """Allowed texts; empty if any text is allowed."""
+    """Allowed strings, or empty if any string is allowed."""
     minimum: float | None = None
-    """Smallest number allowed; None means 0."""
+    """Smallest number allowed, or None for 0."""
     maximum: float | None = None
-    """Largest number allowed; None means 10^15, and also allows 'inf' for a float."""
+    """Largest number allowed. None means 10^15, and also allows 'inf' for a float."""
     words: tuple[str, ...] = ()
-    """Description of each choice, in plain words; empty if the policy describes the choices elsewhere."""
+    """Plain description of each choice, or empty if the policy describes the choices elsewhere."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"'{self.name}' is not a parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs a text for every choice, or no texts")
+            raise ValueError(f"the parameter {self.name} needs a description for every choice, or none at all")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
-        """Return the value converted to the parameter's type; texts are parsed.
+        """Convert a value to the parameter's type, parsing strings.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """Allowed values as shown on the card: 'on|off', the choices, or the range of numbers."""
+        """Allowed values as shown on the card: 'on|off', the choices, or the number range."""
         if isinstance(self.default, bool):
             return "on|off"
         if isinstance(self.default, str):
@@ -165,8 +165,8 @@ def spell(value: Value) -> str:
 class Card:
     """The description of a policy, for users.
 
-    A policy takes the texts that its card leaves out from its own docstring: the title from the first line, the rule
-    from the paragraphs after it, and two lists from the sections 'Equal to' and 'Sources'.
+    Fields that the card leaves out come from the policy's docstring: the title is its first line, the rule is the
+    paragraphs after that, and two lists come from the sections 'Equal to' and 'Sources'.
     """
 
     name: str
@@ -181,9 +181,9 @@ class Card:
     quotas: bool = False
     """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """Parameters or inputs that make the policy equal to another one, one sentence each."""
+    """Parameters or inputs with which the policy equals another policy, one sentence each."""
     sources: tuple[str, ...] = ()
-    """Sources of the rule: a paper, released code or our own choice."""
+    """Sources of the rule: papers, released code or our own choices."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -222,7 +222,7 @@ _SECTIONS = {"Equal to": "equal_to", "Sources": "sources"}
 
 
 def _documented(doc: str) -> dict[str, Any]:
-    """Return the texts for a card from the docstring of a policy."""
+    """Return the fields of a card that a policy's docstring contains."""
     head, *sections = re.split(r"\n\n(\S[^\n]*)\n-{3,}\n", inspect.cleandoc(doc))
     title, _, rule = head.partition("\n\n")
     if not title[1:2].isupper():
@@ -238,7 +238,7 @@ def _documented(doc: str) -> dict[str, Any]:
 
 
 def _docstring(policy: type) -> str:
-    """Return the docstring of a class, from its source if Python runs without docstrings (-OO)."""
+    """Return a class's docstring, from the source if Python runs without docstrings (-OO)."""
     if policy.__doc__ is None and sys.flags.optimize > 1:
         with contextlib.suppress(OSError, TypeError, SyntaxError):
             tree = ast.parse(textwrap.dedent(inspect.getsource(policy)))
@@ -255,7 +255,7 @@ class Policy(ABC):
     Parameters
     ----------
     **parameters
-        Parameters of the card by name; texts are parsed as on a command line.
+        Parameters of the card by name; strings are parsed as on a command line.
 
     Raises
     ------
@@ -267,7 +267,7 @@ class Policy(ABC):
 
     def __init__(self, **parameters: object) -> None:
         self.parameters: dict[str, Any] = self.card.fill(parameters)
-        """All parameters, including defaults; each value has its parameter's type (`Value`)."""
+        """All parameters, including defaults. Each value has its parameter's type (`Value`)."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -287,7 +287,7 @@ class Policy(ABC):
         Parameters
         ----------
         jobs : Jobs
-            All jobs of the replay; a policy that should not know run times must not read them.
+            All jobs of the replay. A policy that is not supposed to know run times must not read them.
         cluster : Cluster
         models : Models
             Assumptions about what the trace does not record.
@@ -306,7 +306,7 @@ class Policy(ABC):
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows for a time; unchanged if it borrows none.
+        """Return the cluster with the nodes that the policy borrows temporarily, or unchanged if it borrows none.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class Policy(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """IDs of the assumption models that the policy uses with these parameters: all models of the card, or some."""
+        """IDs of the assumption models that the policy uses with these parameters: some or all models of the card."""
         return self.card.assumptions
 
     @property
@@ -335,7 +335,7 @@ class Policy(ABC):
 
     @property
     def what(self) -> str:
-        """Short description of the policy: the card's title and the effect of its non-default parameters."""
+        """Short description of the policy: the card's title, and the effect of the non-default parameters."""
         other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters
@@ -348,7 +348,7 @@ class Policy(ABC):
 
 
 def parse_policy(text: str) -> Policy:
-    """Return the policy that a command line names.
+    """Return the policy given on a command line.
 
     Parameters
     ----------

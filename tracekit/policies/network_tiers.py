@@ -1,4 +1,4 @@
-"""Find GPUs for gangs by tier, the network links they use, and their speed there (M36 to M38)."""
+"""Find GPUs for gangs by tier, the network links that these GPUs use, and the gangs' speed on them (M36 to M38)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEWEST, RACK, ANYWHERE = range(3)
 """Closeness of a gang's GPUs: the fewest nodes of a rack, any nodes of one rack, or any nodes of one GPU model."""
 
 Run: TypeAlias = tuple[int, int, int]
-"""Consecutive nodes of a pool: index of the first, index after the last, and GPUs of the largest node."""
+"""Consecutive nodes of a pool: the first index, the index after the last, and the GPUs of the largest node."""
 
 
 _MORE = 2**62
@@ -42,14 +42,14 @@ class Spot(NamedTuple):
 
 
 def place_rows(spots: Iterable[tuple[int, Spot]]) -> Ints:
-    """Return the rows of `Plan.place` for jobs, given by their index in the plan (r, 3)."""
+    """Return the rows of `Plan.place` for jobs given by their index in the plan (r, 3)."""
     rows = [(place, node, gpus) for place, spot in spots for node, gpus in zip(spot.nodes, spot.gpus, strict=True)]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Nodes accepted by jobs of certain kinds."""
+    """The nodes that jobs of certain kinds accept."""
 
     domain: int
     nodes: Ints
@@ -61,7 +61,7 @@ class Pool:
     rack_largest: Ints
     """GPUs of the largest node of each run in `racks` (r,)."""
     whole: Ints
-    """For each node, GPUs of the largest node in its rack (m,)."""
+    """GPUs of the largest node in each node's rack (m,)."""
     models: list[Run]
     """Runs of nodes of one GPU model."""
     largest: int
@@ -76,7 +76,7 @@ class Places:
     jobs : Jobs
         All jobs.
     cluster : Cluster
-        All nodes; if racks are not known, all nodes count as one rack.
+        All nodes. If racks are not known, all nodes count as one rack.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ class Places:
         self.job_pool = kind_pool.ravel()[self.kind] if len(self.kind) else np.zeros(0, np.int64)
         """Pool of each job (n,)."""
         self.nearest = [self._nearest(k) for k in range(len(self.kind_gpus))]
-        """Closest possible tier of each kind, if all nodes are in service and free (K,)."""
+        """Closest tier that each kind can get if all nodes are in service and free (K,)."""
         self._member = masks.astype(np.int64)
         self._pools_of: list[list[int]] = [np.flatnonzero(column).tolist() for column in self._member.T]
         self.free = self.gpus.copy()
@@ -111,13 +111,13 @@ class Places:
         self.renew(self.gpus)
 
     def renew(self, free: Ints) -> None:
-        """Begin a plan with these free GPUs of the nodes (N,)."""
+        """Begin a plan, given each node's free GPUs (N,)."""
         self.free = free.copy()
         self.room = (self._member @ self.free).tolist()
         self._none.clear()
 
     def find(self, job: int, tier: int) -> Spot | None:
-        """Return GPUs for a job at a tier, or None; a failed search is not repeated in the same plan."""
+        """Return GPUs for a job at a tier, or None. A failed search is not repeated in the same plan."""
         kind = int(self.kind[job])
         if (kind, tier) in self._none:
             return None
@@ -129,7 +129,7 @@ class Places:
         return found
 
     def found(self, job: int, tier: int, free: Ints) -> Spot | None:
-        """Return GPUs for a job at a tier, given the free GPUs of the nodes (N,)."""
+        """Return GPUs for a job at a tier, given each node's free GPUs (N,)."""
         kind = int(self.kind[job])
         pool, gpus = self.pools[self.kind_pool[kind]], self.kind_gpus[kind]
         own = free[pool.nodes]
@@ -159,7 +159,7 @@ class Places:
 
 
 def pool_of(cluster: Cluster, nodes: Ints, rack: NDArray[np.int32] | Ints, domain: int = -1) -> Pool:
-    """Return a pool of nodes, given in ascending order; `rack` has the rack of every node (N,)."""
+    """Return a pool of nodes given in ascending order. `rack` is the rack of every node (N,)."""
     gpus, model = cluster.gpus[nodes], cluster.model[nodes]
     racks = _runs(gpus, model, rack[nodes])
     low, high, largest = np.array(racks, np.int64).reshape(-1, 3).T
@@ -181,7 +181,7 @@ def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32] | Ints) -> list[R
 
 
 def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
-    """Return the tightest node that fits the gang; a larger gang gets whole nodes of a rack and one more node.
+    """Return the tightest node that fits the gang, or for a larger gang, whole nodes of a rack and one more node.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
 
 
 def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
-    """Return nodes of the first rack (`near`) or GPU model with enough free GPUs, those with most free GPUs first."""
+    """Return nodes of the first rack (`near`) or GPU model with enough free GPUs, the emptiest nodes first."""
     for low, high, _ in pool.racks if near else pool.models:
         here = free[low:high]
         if int(here.sum()) >= gpus:
@@ -224,7 +224,7 @@ def _within(pool: Pool, gpus: int, free: Ints, *, near: bool) -> Spot | None:
 
 
 def gathered(nodes: Ints, free: Ints, order: NDArray[np.intp] | Sequence[int], gpus: int) -> Spot:
-    """Return the first nodes in an order that together have this many free GPUs (m,)."""
+    """Return the first nodes in an order that together have enough free GPUs (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))
@@ -236,15 +236,15 @@ NODE, RACKS, SPINE = range(3)
 """Tier of a gang: one node, several nodes of one rack, or several racks."""
 
 _FEW = 4
-"""Below this number of gangs, computing speeds one by one is faster than all at once."""
+"""Number of gangs below which it is faster to compute speeds one by one than all at once."""
 
 
 class Network:
     """The links of a cluster, the gangs that use them, and the gangs' speeds.
 
     Every node has a link to its rack, and every rack has parallel links to the spine. A gang on several nodes uses the
-    links of its nodes; a gang over several racks also uses the links of its racks. If racks are not known, all nodes
-    count as one rack. An iteration takes the computing time plus the ring time on the slowest link. We assume that a
+    links of its nodes. A gang over several racks also uses the links of its racks. If racks are not known, all nodes
+    count as one rack. An iteration takes its computing time plus the ring time on the slowest link. We assume that a
     job's recorded run time is its run time alone on the cluster, with its GPUs as close together as possible.
 
     Parameters
@@ -252,9 +252,9 @@ class Network:
     jobs, cluster, models, seed
         As passed to the policy.
     places : Places
-        Places of the same jobs and cluster.
+        The places for the same jobs and cluster.
     priority : array, optional
-        Priority of each job's traffic: the largest value goes first, among equals the earlier job (n,). With None,
+        Priority of each job's traffic (n,). The largest value goes first, and among equals the earlier job. With None,
         gangs share links evenly.
     """
 
@@ -268,9 +268,9 @@ class Network:
         racked = np.bincount(self.rack, minlength=len(cluster.racks)) * speeds.node_gbit
         parallel = np.maximum(np.rint(racked / speeds.spine_gbit / models.links.oversubscription), 1.0)
         self.lanes = np.concatenate([np.ones(self.nodes), parallel])
-        """Number of parallel links of each node, then of each rack (L,)."""
+        """Number of parallel links per node, then per rack (L,)."""
         self.gbit = np.concatenate([np.full(self.nodes, speeds.node_gbit), np.full(len(parallel), speeds.spine_gbit)])
-        """Bandwidth of each link for one gang alone (L,)."""
+        """Bandwidth of each link if one gang uses it alone (L,)."""
         self.message_mb, self.compute_s = traffic_of(models, jobs, seed)
         self.gpus = jobs.devices.astype(np.int64)
         slowest = np.minimum.accumulate([speeds.gpu_gbit, speeds.node_gbit, speeds.spine_gbit])
@@ -278,7 +278,7 @@ class Network:
         self.alone_s = self.compute_s[:, None] + sending
         """Iteration time of each gang alone, by tier (n, 3) [s]."""
         self.duty = sending / self.alone_s
-        """Share of its iteration time in which each gang sends, by tier [0..1] (n, 3)."""
+        """Share of the iteration time in which each gang sends, by tier [0..1] (n, 3)."""
         self.best = self._best_tier(places)
         """Lowest tier at which each job fits if all nodes are in service and free (n,)."""
         self.best_s = self.alone_s[np.arange(len(jobs)), self.best]
@@ -292,7 +292,7 @@ class Network:
     def clear(self) -> None:
         """Forget all gangs."""
         self.load = np.zeros(len(self.gbit))
-        """Load of each link: its gangs, weighted according to M38 (L,)."""
+        """Load of each link: the number of gangs, weighted according to M38 (L,)."""
         self.links: dict[int, Ints] = {}
         """Links of each multi-node gang."""
         self.tier: dict[int, int] = {}
@@ -406,13 +406,13 @@ class Network:
         return 1.0 if self._always else float(self.duty[job, self.tier[job]])
 
     def _shares(self, weight: float | Floats, links: Ints) -> Floats:
-        """Return the slowdown of a gang's traffic on each link caused by other gangs; `weight` is its own load."""
+        """Return how much other gangs slow a gang's traffic on each link. `weight` is the gang's own load."""
         others = np.maximum(self.load[links] - weight, 0.0)
         found: Floats = 1 + others * self._factor / self.lanes[links]
         return found
 
     def _leftovers(self, job: int, links: Ints, priority: Floats) -> Floats:
-        """Return the slowdown of a gang's traffic if gangs of higher priority use each link first."""
+        """Return how much a gang's traffic is slowed if gangs of higher priority use each link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):

@@ -1,4 +1,4 @@
-"""Parameters that several policies share, spelled the same everywhere."""
+"""Parameters that several policies share, with the same spelling everywhere."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ FIT_OR_QUOTA = Parameter(
     "fit",
     "place",
     "whether a job must fit on the nodes (place), or only enough GPUs must be free in total (count); quota, as in some "
-    "simulators, plans jobs by GPU count and places them afterwards: a job that does not fit waits, and its GPUs stay "
-    "idle",
+    "simulators, plans jobs by GPU count and places them later: a job that does not fit waits, and its GPUs stay idle",
     ("place", "count", "quota"),
 )
 
@@ -50,22 +49,22 @@ CHARGE = Parameter(
 INTERVAL = Parameter(
     "interval",
     0.0,
-    "time between decisions, counted from the first submission; until the next decision, freed GPUs stay idle and new "
-    "jobs wait; 0: decide at every event [s]",
+    "time between decisions, counted from the first submission, or 0 to decide at every event; until the next "
+    "decision, freed GPUs stay idle and new jobs wait [s]",
 )
 
 NOISE = Parameter(
     "noise",
     "oracle",
-    "source of the run-time estimates (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
+    "source of run-time estimates (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
 )
 
-RELAX = Parameter("relax", 0.0, "wait after which a gang accepts GPUs anywhere; 0: never [s]")
+RELAX = Parameter("relax", 0.0, "wait after which a gang accepts GPUs anywhere, or 0 for never [s]")
 
 SCOPE = Parameter(
     "relax_to",
     "any",
-    "where a gang then accepts GPUs: on nodes of one rack, or on any nodes of one GPU model",
+    "where a gang then accepts GPUs: on any nodes of one rack, or of one GPU model",
     ("rack", "any"),
 )
 
@@ -80,9 +79,9 @@ def scan(default: str) -> Parameter:
     return Parameter(
         "scan",
         default,
-        "at the first job that cannot start, stop or skip it",
+        "whether to stop at the first job that cannot start, or skip it",
         ("stop", "skip"),
-        words=("later jobs wait behind one that cannot start", "later jobs may overtake one that cannot start"),
+        words=("later jobs wait behind a job that cannot start", "later jobs may overtake a job that cannot start"),
     )
 
 
@@ -95,7 +94,7 @@ OVERHEAD = overhead("none")
 
 
 def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:
-    """Return the estimated run times [ms], or None if all are exact; a job without a time limit gets its true run time.
+    """Return the estimated run times [ms], or None if all are exact. Jobs without a time limit get their true run time.
 
     Raises
     ------
@@ -112,7 +111,7 @@ def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> Ints | None:
 
 
 def start_order(given: Mapping[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
-    """Return the start order set by the parameters order and scan, and by fit and noise if the policy has them."""
+    """Return the start order that the parameters order and scan set, and fit and noise if the policy has them."""
     fifo = given["order"] == "fifo"
     return Ordered(
         _KEYS[given["order"]],

@@ -1,4 +1,4 @@
-"""Policies that plan for all jobs at once: the base of their plans, and of the policies themselves."""
+"""Policies that plan for all jobs at once: the base classes of the plans and of the policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Plans:
     """Makes the plans of a policy for n jobs on one cluster, and keeps the state of one run.
 
-    The policy's parameters `gap`, `fit`, `resize` and `overhead`, if it has them, set the fields of the planner.
+    The policy's parameters `gap`, `fit`, `resize` and `overhead`, if present, set fields of the planner.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class Plans:
         self.gpus: Ints = jobs.devices.astype(np.int64)
         """GPUs that each job requests (n,)."""
         self.most: Ints = self.gpus
-        """Most GPUs that each job may get (n,)."""
+        """Maximum GPUs of each job (n,)."""
         self.settings: dict[str, Any] = {}
         """Fields of the planner that the parameters do not set, or that override the parameters."""
         self.set_up()
 
     def set_up(self) -> None:
-        """Prepare everything that is the same in all runs."""
+        """Prepare everything that all runs share."""
 
     def begin(self, view: View) -> None:
         """Begin a run."""
@@ -67,11 +67,11 @@ class Plans:
         stopped : sequence of int
             Jobs that stop.
         rates : mapping
-            Speed of each other job [ppm], with the GPUs that it requests.
+            Speed of each other job with the GPUs that it requests [ppm].
         spots : mapping
-            Nodes and GPUs of the jobs that start or move, which also have a speed.
+            Nodes and GPUs of the jobs that start or move; these jobs also have an entry in `rates`.
         wake_ms : int
-            Time of the next plan if no event occurs [ms]; -1: never.
+            Time of the next plan if no event occurs, or -1 for never [ms].
         **more
             Other columns of the plan.
         """
@@ -88,7 +88,7 @@ class Plans:
         return overheads(self.models, self.p["overhead"], self.most)
 
     def planner(self) -> Planner:
-        """Return the planner that asks for these plans."""
+        """Return the planner that requests these plans."""
         fields = {
             "gap_ms": round(self.p.get("gap", 0.0) * 1000),
             "fit": self.p.get("fit", "place"),

@@ -35,11 +35,11 @@ class Pools:
     domain: Ints
     """Domain of each pool (P,)."""
     model: Ints
-    """GPU model of each pool, an index into `Cluster.models`; -1: any model, if gangs are not placed on nodes (P,)."""
+    """GPU model of each pool (index into `Cluster.models`), or -1 for any if gangs are not placed on nodes (P,)."""
     kind: NDArray[np.int32]
     """Kind of demand of each job (n,)."""
     kind_domain: Ints
-    """Domain of each kind; -1: none (K,)."""
+    """Domain of each kind, or -1 for none (K,)."""
     kind_first: Ints
     """First job of each kind (K,)."""
     accepts: Bools
@@ -50,40 +50,40 @@ class Pools:
         return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
 
     def used(self, pool: Ints, held: Ints) -> Ints:
-        """Return the GPUs that running jobs use in each pool, including GPUs of nodes that left (P,)."""
+        """Return the GPUs that running jobs use in each pool, including those on nodes that left (P,)."""
         return np.bincount(pool[pool >= 0], held[pool >= 0], len(self.model)).astype(np.int64)
 
     def capacity(self, view: View, pool: Ints) -> Ints:
-        """Return the GPUs of each pool, including GPUs of nodes that left while jobs still use them (P,).
+        """Return the GPUs of each pool, including those on nodes that left as long as jobs still use them (P,).
 
-        `pool` is the pool in which each job of the view runs; -1 if it waits (k,).
+        `pool` is the pool where each job of the view runs, or -1 if the job waits (k,).
         """
         return np.maximum(self.gpus(view), self.used(pool, view.held))
 
     def held(self, view: View) -> Ints:
-        """Return the pool where each job of a view runs; -1 if it waits (k,)."""
+        """Return the pool where each job of a view runs, or -1 if the job waits (k,)."""
         if self.model.max(initial=-1) >= 0:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
     def largest(self, free: Ints) -> Ints:
-        """Return the largest number of free GPUs in any one pool that each kind accepts (K,)."""
+        """Return the largest number of free GPUs in a single pool that each kind accepts (K,)."""
         found: Ints = np.where(self.accepts, free, 0).max(axis=1, initial=0)
         return found
 
     def plan(self, job: Ints, gpus: Ints, pool: Ints, rate: Ints, wake_ms: int = -1, **more: Any) -> Plan:
-        """Return the plan that changes only these jobs; a job that does not fit on the nodes waits.
+        """Return the plan that changes only these jobs. A job that does not fit on the nodes waits.
 
         Parameters
         ----------
         job, gpus : array (m,)
-            The jobs, and the GPUs of each job; 0 stops the job.
+            The jobs, and the GPUs of each job, or 0 to stop it.
         pool : array (m,)
-            Pool of each job; -1: none.
+            Pool of each job, or -1 for none.
         rate : array (m,)
             Speed of each job [ppm]; values below 1 count as 1.
         wake_ms : int
-            Time of the next plan if no event occurs [ms]; -1: never.
+            Time of the next plan if no event occurs, or -1 for never [ms].
         **more
             Other columns of the plan.
         """
@@ -123,7 +123,7 @@ def accepted_groups(found: Assignment) -> Bools:
 
 
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
-    """Return the pools of a cluster; with fit 'count' all GPUs of a domain form one pool."""
+    """Return the pools of a cluster. With fit 'count', all GPUs of a domain form one pool."""
     found = assign(jobs, cluster)
     kinds = len(found.kind_domain)
     first = np.zeros(kinds, np.int64)
@@ -151,9 +151,9 @@ def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> Bools:
 
 
 def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = True) -> Ints:
-    """Return the speed of each kind of demand in each pool; 0 if it may not run or its speed is unknown [ppm] (K, P).
+    """Return each kind's speed in each pool, or 0 if it may not run there or its speed is unknown [ppm] (K, P).
 
-    With `any_model`, jobs also run on GPU models that they did not request, if their speed there is known (D6).
+    With `any_model`, jobs also run on GPU models that they did not request if their speed there is known (D6).
     """
     table = type_speed_table(models, jobs.models, cluster.models)
     job_models = jobs.model[pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
@@ -165,7 +165,7 @@ def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models, *, a
 
 
 def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> Bools:
-    """Return whether the speed of jobs that request one model is known on another; the last row is True."""
+    """Return whether jobs that request one model have a known speed on another. The last row is True."""
     ratio = models.type_speed.ratio
     rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
     return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))

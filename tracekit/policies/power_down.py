@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _ENDLESS = 1 << 62
 
 SWITCHING = (
-    Parameter("idle", 900.0, "time a node must be entirely idle before it may be switched off; inf: never [s]"),
-    Parameter("reserve", 1, "entirely idle nodes of each pool to keep on [nodes]"),
-    Parameter("reserve_gpus", 0, "free GPUs of each pool to keep on [GPUs]"),
+    Parameter("idle", 900.0, "time a node must be entirely idle before it may be switched off, or inf for never [s]"),
+    Parameter("reserve", 1, "number of entirely idle nodes per pool that stay on [nodes]"),
+    Parameter("reserve_gpus", 0, "number of free GPUs per pool that stay on [GPUs]"),
 )
-"""Parameters of every policy that switches nodes off."""
+"""Parameters of all policies that switch nodes off."""
 
 
 def switching(
     given: Mapping[str, Any], order: Ordered, jobs: Jobs, cluster: Cluster, models: Models, held_ms: Ints | None = None
 ) -> Switching:
-    """Return the mechanism for the parameters `SWITCHING`; with `held_ms`, jobs wait until their own time."""
+    """Return the mechanism for the parameters `SWITCHING`. With `held_ms`, each job waits until its own time."""
     draw, rule = power_draw_mw(jobs, cluster, models), models.switching
     return Switching(
         order,
@@ -54,24 +54,24 @@ def switching(
 class PowerDown(Policy):
     """Idle nodes are switched off, except for a reserve.
 
-    Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model form a pool. A
+    Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of one domain and GPU model form a pool. A
     node that has been entirely idle for `idle` seconds is switched off, the last node of the pool first, provided that
     `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting job could use the pool. If jobs
-    still wait after all possible starts, nodes are switched on, the first of the pool first, until the entirely idle
-    GPUs and those waking up match what these jobs request. If jobs then still wait and no node is waking up, one more
-    node at a time is switched on. Nodes are also switched on to restore the reserve. A node accepts jobs after its
-    wake-up time (M40); until then it draws its idle power. GPUs of nodes that are off or waking up do not count in the
-    cluster's utilization. The energy and its cost (M41) follow the actual switching of the nodes.
+    still wait after all possible starts, nodes are switched on, the first node of the pool first, until the entirely
+    idle GPUs and the GPUs that are waking up match these jobs' requests. If jobs still wait after that and no node is
+    waking up, nodes are switched on one at a time. Nodes are also switched on to restore the reserve. A node accepts
+    jobs after its wake-up time (M40), and draws its idle power until then. GPUs on nodes that are off or waking up do
+    not count towards the cluster's utilization. The energy and its cost (M41) follow the actual switching of the nodes.
 
     Equal to
     --------
-    - With idle=inf, or a reserve of all nodes: the policy that `order` names.
+    - With idle=inf, or a reserve of all nodes, power-down equals the policy that `order` names.
     - With off_share = 1 in the models, nothing is saved.
 
     Sources
     -------
-    - Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.
-    - Our choice: which node is switched first, and how many nodes wake up for waiting jobs.
+    - Slurm's power saving: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.
+    - Our choices: which node is switched first, and how many nodes wake up for waiting jobs.
     """
 
     card = Card(

@@ -22,7 +22,7 @@ def foretell(
     double blend,
     int64_t[::1] foretold,
 ):
-    """Predict each job's run time in time order; table rows hold the count, the sum and the sum of logarithms."""
+    """Predict run times in time order. Each table row has the count, the sum and the sum of the logarithms."""
     cdef int64_t j, k
     cdef double mean, middle
     cdef int64_t ended = 0

@@ -1,4 +1,4 @@
-"""Policies by run time or GPU time: known, estimated, predicted, remaining or used so far."""
+"""Policies that order jobs by run time or GPU time: known, estimated, predicted, remaining or used so far."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemainingOrder:
-    """Order by the least remaining run time; among equals waiting jobs first, then by submission."""
+    """Order by least remaining run time, then waiting jobs first, then by submission."""
 
     by_gpus: bool
-    """Whether the job's GPUs multiply the remaining time."""
+    """Whether the remaining time is multiplied by the job's GPUs."""
 
     def _left(self, view: View, gpus: Ints) -> Ints:
         left = view.remaining_ms + view.overhead_ms
@@ -49,7 +49,7 @@ class RemainingOrder:
         return np.lexsort((view.job, view.running, self._left(view, gpus)))
 
     def change_in_ms(self, view: View, gpus: Ints, runs: Bools) -> int:
-        """Return the time until a running job may overtake a waiting job; -1: never [ms]."""
+        """Return the time until a running job may overtake a waiting job, or -1 for never [ms]."""
         left = self._left(view, gpus)
         waiting = np.unique(left[~runs])
         below = np.searchsorted(waiting, left[runs], side="right") - 1
@@ -63,7 +63,7 @@ class RemainingOrder:
 
 @dataclass(frozen=True)
 class AttainedOrder:
-    """Order by the queue that a job's GPU time has reached; inside a queue by submission or running jobs first."""
+    """Order by the queue that a job's GPU time has reached, then by submission or with running jobs first."""
 
     thresholds: tuple[int, ...]
     """Upper limits of the queues [GPU*ms]."""
@@ -76,7 +76,7 @@ class AttainedOrder:
         return np.lexsort((view.job, waits, queue))
 
     def change_in_ms(self, view: View, gpus: Ints, runs: Bools) -> int:
-        """Return the time until a running job falls into the next queue; -1: never [ms]."""
+        """Return the time until a running job falls into the next queue, or -1 for never [ms]."""
         ends = np.array([*self.thresholds, 1 << 62], np.int64)
         had = view.attained_gpu_ms[runs]
         missing = ends[np.searchsorted(ends, had, side="right")] - had
@@ -131,20 +131,20 @@ _SOURCES = (
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
     "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
     (
-        "Helios' SRTF: overhead=helios,fit=quota. On 5,000 jobs and a full cluster (336 and 480 GPUs) our mean "
-        "completion time is 0.3 and 0.0 % below that of Helios; with fit=count it is 1.2 and 0.5 % below, with "
-        "fit=place 9.0 and 5.0 %. In Helios a job ends one second late."
+        "Helios' SRTF: overhead=helios,fit=quota. On 5,000 jobs and a full cluster (336 and 480 GPUs), our mean "
+        "completion time is 0.3 and 0.0 % below that of Helios. With fit=count it is 1.2 and 0.5 % below, and with "
+        "fit=place 9.0 and 5.0 %. In Helios, a job ends one second late."
     ),
     (
         "The charge at every event comes from Muri's simulator. On its third trace, under load and with a charge that "
-        "depends on each job's model, our mean completion time is within 0.05 % of Muri's (without any charge 0.8 to "
-        "1.3 % below)."
+        "depends on each job's model, our mean completion time is within 0.05 % of Muri's. Without any charge, it is "
+        "0.8 to 1.3 % below."
     ),
 )
 
 
 class _Estimated(Policy):
-    """Order by estimated run time or GPU time; never stop a job."""
+    """Order jobs by estimated run time or GPU time, and never stop a job."""
 
     key: ClassVar[Any]
 
@@ -161,7 +161,7 @@ class _Estimated(Policy):
 
 
 class _Remaining(Policy):
-    """Order by true remaining time; stop jobs that have more time left than a waiting job."""
+    """Order jobs by true remaining time, and stop jobs that have more time left than a waiting job."""
 
     key: ClassVar[Any]
     drift: ClassVar[Any]
@@ -185,12 +185,12 @@ class _Remaining(Policy):
 class Sjf(_Estimated):
     """Shortest job first.
 
-    The job with the least run time starts first; ties go by submission. Running jobs are never stopped.
+    The job with the shortest run time starts first, and ties go by submission. Running jobs are never stopped.
 
     Equal to
     --------
-    - With equal run times and sizes: fifo.
-    - If all jobs have one size: ssf.
+    - With equal run times and sizes, the policy equals fifo.
+    - If all jobs have one size, the policy equals ssf.
     """
 
     key = staticmethod(shortest)
@@ -205,11 +205,12 @@ class Sjf(_Estimated):
 class Ssf(_Estimated):
     """Smallest GPU time (GPUs times run time) first.
 
-    The job with the least run time times GPUs starts first; ties go by submission. Running jobs are never stopped.
+    The job with the smallest run time times GPUs starts first, and ties go by submission. Running jobs are never
+    stopped.
 
     Equal to
     --------
-    - If all jobs have one size: sjf.
+    - If all jobs have one size, the policy equals sjf.
     """
 
     key = staticmethod(smallest)
@@ -226,13 +227,13 @@ class Srtf(_Remaining):
 
     Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job evicts
     running jobs with more time left, starting with the longest, until it fits. A stopped job later continues where it
-    stopped, at the cost of `overhead`, which counts as remaining run time. With charge=event every running job pays the
-    cost at every cluster event, and the cost does not affect the order.
+    stopped, at the cost of `overhead`, which counts as remaining run time. With charge=event, every running job pays
+    the cost at every cluster event, and the cost does not affect the order.
 
     Equal to
     --------
-    - If all jobs are submitted at once, with one size and no overhead: sjf.
-    - If all jobs have one size: srsf.
+    - If all jobs are submitted at once, with one size and no overhead, the policy equals sjf.
+    - If all jobs have one size, the policy equals srsf.
     """
 
     key = staticmethod(shortest_left)
@@ -248,11 +249,11 @@ class Srtf(_Remaining):
 class Srsf(_Remaining):
     """Smallest remaining GPU time first; running jobs may be stopped.
 
-    As srtf, but by the remaining run time times the job's GPUs.
+    Like srtf, but ordered by the remaining run time times the job's GPUs.
 
     Equal to
     --------
-    - If all jobs have one size: srtf.
+    - If all jobs have one size, the policy equals srtf.
     """
 
     key = staticmethod(smallest_left)
@@ -268,22 +269,22 @@ class Srsf(_Remaining):
 class Qssf(Policy):
     """Shortest jobs first, predicted from earlier jobs of their kind (QSSF).
 
-    As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the job was submitted:
-    blend times the mean of jobs with the same user, name and size, plus 1 - blend times the geometric mean of that
-    user's jobs of the same size. If there are no such jobs, it uses all of the user's jobs, or else all jobs. Running
-    jobs are never stopped.
+    Like ssf, but with predicted run times. The prediction uses jobs that, in the log, had ended before the job was
+    submitted. It is `blend` times the mean of jobs with the same user, name and size, plus 1 - `blend` times the
+    geometric mean of that user's jobs of the same size. If there are no such jobs, it uses all of the user's jobs, or
+    else all jobs. Running jobs are never stopped.
 
     Equal to
     --------
-    - With oracle=on: ssf.
-    - With oracle=on and one-GPU jobs: sjf.
+    - With oracle=on, the policy equals ssf.
+    - With oracle=on and one-GPU jobs, the policy equals sjf.
 
     Sources
     -------
     - Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).
-    - In that paper the second part is a learned regressor of weight 0.9, which is not public; we use the geometric mean
-      instead.
-    - Jobs end as recorded in the log, because this is what the operator of that cluster knew.
+    - In that paper, the second part is a learned regressor with a weight of 0.9. It is not public, so we use the
+      geometric mean.
+    - We use the recorded ends of jobs, because these are what the cluster's operator knew.
     """
 
     card = Card(
@@ -291,7 +292,7 @@ class Qssf(Policy):
         parameters=(
             scan("stop"),
             FIT,
-            Parameter("blend", 0.5, "weight of the mean over jobs of the same name [0..1]", maximum=1),
+            Parameter("blend", 0.5, "weight of the mean over jobs with the same name [0..1]", maximum=1),
             Parameter("oracle", default=False, meaning="use the true run times"),
         ),
         assumptions=("D1",),
@@ -307,15 +308,15 @@ class Qssf(Policy):
 def foretell_ms(jobs: Jobs, blend: float) -> Ints:
     """Return run times predicted from jobs that had ended before each submission (n,) [ms].
 
-    A job without a recorded end is assumed to end as if it had not waited. Until a job has ended, every job
-    is predicted to run for one second.
+    A job without a recorded end is assumed to end as if it had not waited. Until the first job has ended, every job is
+    predicted to run for one second.
 
     Parameters
     ----------
     jobs : Jobs
     blend : float
-        Weight of the mean over jobs of the same user, name and size; the rest is the weight of the geometric mean over
-        jobs of the same user and size.
+        Weight of the mean over jobs with the same user, name and size. The rest is the weight of the geometric mean
+        over jobs with the same user and size.
     """
     from tracekit.replay.kernel import foretell
 
@@ -350,22 +351,24 @@ def _numbered(codes: Ints) -> Ints:
 _SPAN = 1 << 44
 """Later than every submission [ms]: 557 years."""
 _STEPS = 32
-"""Number of steps inside a queue at which the Gittins index is recomputed."""
+"""Number of steps per queue at which the Gittins index is recomputed."""
 _SCALE = 1 << 14
 
 
 _QUEUES = Parameter(
-    "queues", "3250/7200", "GPU time at which a job moves to the next queue, separated by / [GPU*s]; none for one queue"
+    "queues",
+    "3250/7200",
+    "GPU times at which jobs move to the next queue, separated by /, or none for one queue [GPU*s]",
 )
 _WITHIN = Parameter(
     "within",
     "submit",
-    "inside a queue, either earlier submissions evict later ones, or running jobs stay and others wait in submission "
-    "order",
+    "inside a queue, either earlier submissions evict later ones, or running jobs stay and the others wait in "
+    "submission order",
     ("submit", "running"),
 )
 _PROMOTE = Parameter(
-    "promote", 0.0, "a job that has waited this many times as long as its last run returns to the first queue; 0: never"
+    "promote", 0.0, "wait, as a multiple of a job's last run, after which it returns to the first queue, or 0 for never"
 )
 
 
@@ -394,29 +397,29 @@ def read_thresholds(text: str) -> tuple[int, ...]:
 class Las(Policy):
     """Least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS).
 
-    A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. Jobs of an
-    earlier queue go first and evict those of later ones. Inside a queue the earlier submission goes first, or with
-    within=running the running job. Run times need not be known.
+    A job begins in the first queue and falls to the next queue when its GPU time so far reaches a threshold. Jobs in an
+    earlier queue go first, and evict those in later queues. Inside a queue, the earlier submission goes first, or with
+    within=running, the running job. Run times need not be known.
 
     Equal to
     --------
-    - With queues=none: fifo with eviction.
-    - With one-GPU jobs, no two submitted at once: fit=quota equals fit=place.
-    - With queues=none and within=running: fifo,scan=skip.
-    - With one-GPU jobs: the classic multi-level feedback queue.
-    - With interval=0.001: as with interval=0, to the millisecond.
+    - With queues=none, the policy equals fifo with eviction.
+    - With one-GPU jobs of which no two are submitted at once, fit=quota equals fit=place.
+    - With queues=none and within=running, the policy equals fifo,scan=skip.
+    - With one-GPU jobs, the policy is the classic multi-level feedback queue.
+    - With interval=0.001, the schedule equals that of interval=0 to the millisecond.
 
     Sources
     -------
     - Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.
     - Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full cluster (336 and 480
-      GPUs) our mean completion time is 0.1 and 0.3 % below that of the port; with fit=count it is 2.8 and 2.1 % below,
-      with fit=place 7.9 and 5.7 %. In the port a job ends one second late. Voda's port has one threshold of 3,600
+      GPUs), our mean completion time is 0.1 and 0.3 % below that of the port. With fit=count it is 2.8 and 2.1 % below,
+      and with fit=place 7.9 and 5.7 %. In the port, a job ends one second late. Voda's port has one threshold of 3,600
       GPU*s.
     - Inside a queue, the released simulator and Muri's port of it put running jobs first and order waiting jobs by the
-      time they fell into the queue; we order waiting jobs by submission. With within=running,fit=count,charge=event our
-      mean completion time on Muri's third trace, under load, is 6.2 % above that of the port; with within=submit it is
-      41 % above.
+      time at which they fell into the queue. We order waiting jobs by submission. With
+      within=running,fit=count,charge=event, our mean completion time on Muri's third trace, under load, is 6.2 % above
+      that of the port. With within=submit, it is 41 % above.
     """
 
     card = Card(
@@ -447,14 +450,14 @@ class Las(Policy):
 class Gittins(Policy):
     """Most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias).
 
-    As las, but inside a queue the job that is most likely to end soon goes first. The order is the Gittins index of its
-    GPU time so far, from the distribution of the GPU time of all jobs of the trace, looking ahead to the end of its
-    queue; the last queue goes by submission. The index is recomputed at 32 steps in a queue.
+    Like las, but inside a queue the job that is most likely to end soon goes first. Jobs are ordered by the Gittins
+    index of their GPU time so far. The index comes from the GPU times of all jobs in the trace, and looks ahead to the
+    end of the queue. The last queue is ordered by submission. The index is recomputed at 32 steps per queue.
 
     Equal to
     --------
-    - If the GPU time of jobs has a decreasing hazard: las.
-    - If the GPU time is exponentially distributed: any order inside a queue.
+    - If the GPU time of jobs has a decreasing hazard, the policy equals las.
+    - If the GPU time is exponentially distributed, the order inside a queue does not matter.
 
     Sources
     -------
@@ -497,10 +500,11 @@ class Gittins(Policy):
 
 
 def gittins_index(service: Ints, attained: Ints, end: int) -> Floats:
-    """Return the Gittins index of jobs with unknown GPU time, looking ahead to `end`, scaled to 0..1.
+    """Return the Gittins index, scaled to 0..1, of jobs with unknown GPU time, looking ahead to `end`.
 
-    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish within the span, over the
-    expected GPU time within the span. It is divided by its largest value among `attained`, which keeps the order.
+    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the probability of finishing within the span,
+    divided by the expected GPU time within the span. Scaling divides it by its largest value among `attained`, which
+    keeps the order.
 
     Parameters
     ----------

@@ -35,20 +35,18 @@ QUEUES = Parameter(
     ("one", "vc", "user", "partition"),
 )
 
-WEIGHT = Parameter(
-    "weight", "equal", "weight of each tenant's share: the same for all tenants, or its quota", ("equal", "quota")
-)
+WEIGHT = Parameter("weight", "equal", "weight of each tenant's share: equal, or its quota", ("equal", "quota"))
 
 
 NO_QUOTA = 10**9
 """A quota that no tenant can reach [GPUs]."""
 
 NO_USE_COUNTS = 1 << 60
-"""A weight so large that usage does not matter, so the earliest job gets the turn."""
+"""A weight so large that usage does not matter and the earliest job gets the turn."""
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return the VC, user or partition of each job; jobs without one share the last number."""
+    """Return each job's VC, user or partition as a number. Jobs without a tenant share the last number."""
     if of == "partition":
         codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
         names = jobs.partitions
@@ -58,10 +56,10 @@ def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
 
 
 def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
-    """Return the quotas of the VCs (Q, T), and the time at which each row takes effect [ms] (Q,).
+    """Return the VCs' quotas (Q, T), and the time at which each row takes effect [ms] (Q,).
 
-    The columns are the VCs of the jobs, then one column for jobs without a VC, which have no quota, then VCs without
-    jobs. The quotas come from the cluster. If the cluster has none, they are derived from the log (D9): a high
+    The columns are the VCs of the jobs, then one column for jobs without a VC, which have no quota, and then the VCs
+    without jobs. The quotas come from the cluster. If the cluster has none, they are derived from the log (D9): a high
     percentile of the GPUs that each VC used at once, scaled so that their sum is the cluster's GPUs.
 
     Raises
@@ -81,7 +79,7 @@ def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[Ints, Ints]:
 
 
 def weights(jobs: Jobs, cluster: Cluster, models: Models, of: str, weight: str) -> tuple[Ints, Ints, Ints | None]:
-    """Return quotas, their times, and weights for sharing without limits; if the weights are None, use the quotas.
+    """Return quotas, their times, and weights for sharing without limits, or None for the weights if quotas are used.
 
     Raises
     ------
@@ -116,7 +114,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> Ints:
 
 
 def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) -> int:
-    """Return a percentile, over the time from begin to end, of the number of GPUs that the jobs used at once."""
+    """Return a percentile over time, from begin to end, of the number of GPUs that the jobs used at once."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")
@@ -129,20 +127,21 @@ def _percentile(jobs: Jobs, own: Ints, begin: int, end: int, percentile: float) 
 class FairShare(Policy):
     """The team or user with the fewest GPUs for its weight goes next.
 
-    Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among equals to the
-    tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop the first job that cannot
-    start holds up the tenant's other jobs; with scan=skip they may overtake it. Other tenants continue in either case.
-    No job is evicted and no GPU is kept free, so shares even out as jobs end. With half_life past use counts too: its
-    weight halves after this time, in sixteen steps. Jobs without a known tenant together form one tenant.
+    Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight. Among equals, it goes to
+    the tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop, the first job that
+    cannot start holds up the tenant's other jobs. With scan=skip, they may overtake it. Other tenants continue in
+    either case. No job is evicted and no GPU is kept free, so shares even out as jobs end. With `half_life`, past use
+    also counts. Its weight halves after this time, in sixteen steps. Jobs without a known tenant together form one
+    tenant.
 
     Equal to
     --------
-    - With one tenant: fifo with the same scan.
-    - With one-GPU jobs, if every tenant always has waiting jobs: GPUs are allocated in proportion to the weights.
+    - With one tenant, the policy equals fifo with the same scan.
+    - With one-GPU jobs, if every tenant always has waiting jobs, GPUs are allocated in proportion to the weights.
 
     Sources
     -------
-    - Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.
+    - Max-min fairness as in Hadoop's schedulers; the decay of past use as in HPC schedulers.
     - Ghodsi et al., DRF (NSDI'11), restricted to one resource.
     """
 
@@ -153,7 +152,7 @@ class FairShare(Policy):
             WEIGHT,
             scan("stop"),
             FIT,
-            Parameter("half_life", 0.0, "time after which past use counts half; 0 counts only current use [s]"),
+            Parameter("half_life", 0.0, "time after which past use counts half, or 0 to count only current use [s]"),
         ),
         assumptions=("D1", "D9"),
     )
@@ -176,16 +175,16 @@ class Drf(Policy):
     """The tenant with the smallest share of GPUs, CPUs or memory goes next (DRF).
 
     The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs and
-    memory, divided by its weight. Among equals the tenant with the earlier job goes first. A tenant's jobs start in
-    submission order. With scan=stop no other job starts while the tenant's first job cannot; with scan=skip the next
-    tenant gets a turn. CPUs and memory count if jobs and nodes have these values. They count as totals of the domain,
-    not node by node; a resource is ignored if any node of the domain lacks its value. No job is evicted.
+    memory, divided by its weight. Among equals, the tenant with the earlier job goes first. A tenant's jobs start in
+    submission order. With scan=stop, no other job starts while the tenant's first job cannot start. With scan=skip, the
+    next tenant gets a turn. CPUs and memory count if they are known for jobs and nodes. They count as totals per
+    domain, not per node. A resource is ignored if its amount is unknown on any node of the domain. No job is evicted.
 
     Equal to
     --------
-    - With one tenant: fifo,scan=stop.
-    - With GPUs only and scan=skip: fair-share,scan=stop.
-    - If all jobs have the same demand: all tenants have the same number of GPUs.
+    - With one tenant, the policy equals fifo,scan=stop.
+    - If only GPUs count and scan=skip, the policy equals fair-share,scan=stop.
+    - If all jobs have the same demand, all tenants have the same number of GPUs.
 
     Sources
     -------
@@ -218,18 +217,18 @@ class Limits(Policy):
     """First in, first out, with a limit on the GPUs that a VC or a user may use at once.
 
     Jobs start in submission order, on any nodes with room, while their VC or user stays within its GPU limit. A job
-    that would exceed the limit waits and holds up no other tenant. The limit is the same for all tenants (gpus), or
-    with gpus=0 the quota of each VC. With lend=idle a VC may use other VCs' unused quota. With lend=reclaim they take
-    it back: a job within its own VC's quota stops the most recent jobs of VCs above their quota. With scan=stop a
-    tenant's first job that cannot start holds up its later jobs; other tenants continue in either case.
+    that would exceed the limit waits, and holds up no other tenant. The limit is the same for all tenants (`gpus`), or
+    with gpus=0, the quota of each VC. With lend=idle, a VC may use other VCs' unused quota. With lend=reclaim, they can
+    take it back: a job within its own VC's quota stops the most recent jobs of VCs above their quota. With scan=stop, a
+    tenant's first job that cannot start holds up its later jobs. Other tenants continue in either case.
 
     Equal to
     --------
-    - With a limit that no tenant reaches, or with one tenant and lend=idle: fifo,scan=skip.
+    - With a limit that no tenant reaches, or with one tenant and lend=idle, the policy equals fifo,scan=skip.
 
     Sources
     -------
-    - Limits per user or account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.
+    - Limits per user or account: Slurm's MaxTRESPerUser and GrpTRES, and Kubernetes' ResourceQuota.
     - Lending and reclaiming as in Kueue's cohorts.
     """
 
@@ -237,7 +236,7 @@ class Limits(Policy):
         name="limits",
         parameters=(
             OF,
-            Parameter("gpus", 0, "limit on the GPUs of each tenant at once; 0: the quota of its VC [GPUs]"),
+            Parameter("gpus", 0, "limit on each tenant's GPUs at once, or 0 for its VC's quota [GPUs]"),
             Parameter("lend", "never", "whether VCs may use each other's unused quota", ("never", "idle", "reclaim")),
             scan("skip"),
             FIT,
@@ -279,36 +278,36 @@ class Limits(Policy):
 class Philly(Policy):
     """Teams may use idle GPUs beyond their quotas and must give them back (Philly).
 
-    The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in submission order, and later
-    jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When the share `theta` of
-    the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above their quota, the most recently
-    started first; no VC falls below its quota. For `attempt` seconds a gang tries to start on the fewest nodes of one
-    rack, then it pauses for `backoff` seconds. After `retries` failed attempts it accepts any nodes of one rack, and
-    after as many again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a job in a
-    domain with one node, cannot be spread and never pauses. An evicted job keeps the locality that it accepted last.
-    Each job's wait is split into two columns: fair_share_wait_ms, when its VC used its whole quota or more, and
-    fragmentation_wait_ms, the rest.
+    The turn goes to the VC with the fewest GPUs for its quota. Inside a VC, jobs start in submission order, and later
+    jobs may overtake a job that cannot start. A VC may exceed its quota while GPUs are idle. When at least the share
+    `theta` of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above their quota, the most
+    recently started first. No VC falls below its quota. For `attempt` seconds, a gang tries to start on the fewest
+    nodes of one rack, and then pauses for `backoff` seconds. After `retries` failed attempts, it accepts any nodes of
+    one rack. After as many again, it accepts any nodes of one GPU model, and waits for them without pauses. A one-GPU
+    job, or a job in a domain with one node, cannot be spread and never pauses. An evicted job keeps the locality that
+    it accepted last. Each job's wait is split into two columns: fair_share_wait_ms is the time when its VC used its
+    whole quota or more, and fragmentation_wait_ms is the rest.
 
     Equal to
     --------
-    - With one VC on one node: fifo,scan=skip.
-    - With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.
-    - If no VC ever reaches its quota: no job is evicted.
+    - With one VC on one node, the policy equals fifo,scan=skip.
+    - With one VC, one GPU model, retries=0 and no cost of spreading, the policy equals fifo,scan=skip,fit=count.
+    - If no VC ever reaches its quota, no job is evicted.
 
     Sources
     -------
     - Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).
-    - Our choices: the order of VCs, the order of evictions, the number of retries, and timers for attempts.
+    - Our choices: the order of VCs, the order of evictions, the number of retries, and the timers for attempts.
     """
 
     card = Card(
         name="philly",
         parameters=(
-            Parameter("theta", 0.9, "share of GPUs in use at or above which VCs reclaim; inf: never [0..1]"),
+            Parameter("theta", 0.9, "share of GPUs in use at or above which VCs reclaim, or inf for never [0..1]"),
             Parameter("attempt", 150.0, "time that a gang tries to start before it pauses [s]", minimum=0.001),
             Parameter("backoff", 120.0, "length of the pause after a failed attempt [s]"),
             Parameter(
-                "retries", 3, "failed attempts after which a gang accepts GPUs further apart; 0: anywhere at once"
+                "retries", 3, "failed attempts after which a gang accepts GPUs further apart, or 0 for anywhere at once"
             ),
             FIT,
             Parameter("overhead", "helios", "preset for the cost of each preemption (M9)"),
@@ -359,23 +358,24 @@ _NO_CAP = 10**9
 class Kueue(Policy):
     """Quotas that lend and borrow idle GPUs (Kueue).
 
-    Every VC is a queue with its own quota; its jobs are ordered by priority, then submission. In a cycle each queue
-    offers its first job once. Jobs that stay within their queue's quota go before jobs that borrow, then by priority,
-    then by submission. A job starts if it fits on the nodes and is allowed by its queue's quota, or by the quota that
-    other queues of the cohort lend and do not use. With scan=stop a queue's first job holds up its later jobs
-    (StrictFIFO); with scan=skip they may overtake it (BestEffortFIFO). A job that its quota does not allow may evict:
-    with reclaim, jobs of queues that borrow, while its own queue stays within its quota; with preempt, jobs of its own
-    queue; with preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other
-    queues are evicted first, then jobs of the lowest priority, then the most recently started. Only as many jobs as
-    needed are evicted; chosen jobs that turn out not to be needed stay. With fair=on the queue with the smallest
-    weighted share above quota goes first, and jobs are evicted from the queue with the largest. A job that its quota
-    allows but that does not fit evicts no job; the column placement_refused marks it.
+    Every VC is a queue with its own quota, whose jobs are ordered by priority, then by submission. In each cycle, each
+    queue offers its first job once. Jobs that stay within their queue's quota go before jobs that borrow; within both
+    groups, the order is by priority, then by submission. A job starts if it fits on the nodes and is allowed by its
+    queue's quota, or by quota that other queues of the cohort lend and do not use. With scan=stop, a queue's first job
+    holds up its later jobs (StrictFIFO). With scan=skip, they may overtake it (BestEffortFIFO). A job that exceeds the
+    available quota may evict other jobs. With `reclaim`, it may evict jobs of queues that borrow, if its own queue
+    stays within its quota. With `preempt`, it may evict jobs of its own queue. With `preempt_to_borrow`, it may evict
+    jobs of other queues with lower priority, even if it has to borrow. Jobs of other queues are evicted first, then
+    jobs of the lowest priority, then the most recently started. Only as many jobs as needed are evicted. With fair=on,
+    the queue with the smallest weighted share above quota goes first, and jobs are evicted from the queue with the
+    largest such share. A job that its quota allows but that does not fit evicts no job; the column placement_refused
+    marks it.
 
     Equal to
     --------
-    - With cohort=off and scan=stop: fifo,scan=stop for each VC within its quota.
-    - With borrow_limit=0 and lend_limit=0: cohort=off.
-    - With one VC that has the whole cluster and jobs of one priority: fifo with the same scan.
+    - With cohort=off and scan=stop, the policy equals fifo,scan=stop for each VC within its quota.
+    - With borrow_limit=0 and lend_limit=0, the policy equals cohort=off.
+    - With one VC that has the whole cluster and jobs of one priority, the policy equals fifo with the same scan.
 
     Sources
     -------
@@ -387,7 +387,7 @@ class Kueue(Policy):
         name="kueue",
         parameters=(
             Parameter(
-                "cohort", default=True, meaning="whether VCs may use quota that other VCs of the domain do not use"
+                "cohort", default=True, meaning="whether VCs may use quota that other VCs in the domain do not use"
             ),
             Parameter("borrow_limit", float("inf"), "how far a VC may exceed its quota, as a share of the quota"),
             Parameter("lend_limit", 1.0, "share of a VC's quota that other VCs may use", maximum=1),
@@ -424,11 +424,11 @@ class Kueue(Policy):
 
     @property
     def lends(self) -> bool:
-        """Whether VCs may use each other's unused quota: with a cohort."""
+        """Whether VCs may use each other's unused quota: only in a cohort."""
         return bool(self.parameters["cohort"])
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return a schedule in cycles over the VCs."""
+        """Return a schedule that visits the VCs in cycles."""
         p = self.parameters
         levels, rank = np.unique(jobs.priority, return_inverse=True)
         if len(levels) > _LEVELS:
@@ -477,33 +477,35 @@ _MOST = 10**9
 class HiveD(Policy):
     """Each team has its own blocks of GPUs, according to its quota (HiveD).
 
-    Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a share in proportion to its quota,
-    as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the cluster are scaled down; the
-    initial quotas hold for the whole replay. A guaranteed job is placed in the cells of its VC as in a private cluster,
-    in submission order. Its gang is rounded up to 2^k GPUs and takes the smallest free block that suffices; a larger
-    gang takes whole cells of the largest size. With scan=skip later jobs of the VC may overtake a job that cannot
-    start. A cell is bound to real GPUs only when it is first used: to the smallest unbound block of a node, and among
-    equals to the block with the fewest GPUs used by opportunistic jobs. Opportunistic jobs on these GPUs are stopped,
-    as whole gangs. An idle cell is unbound. So a VC never waits for another VC, unless nodes are out of service.
-    Opportunistic jobs run in unused blocks of GPUs, outside bound cells if possible, in submission order, after all
-    guaranteed jobs that can start. They may be stopped at any time and then wait again. By default all jobs are
-    guaranteed; with opportunistic=preemptible only the jobs that the log does not mark as preemptible, and with
-    opportunistic=priority only the jobs whose priority is at least guaranteed_from. A job that would not fit even in
-    all cells of its VC together, such as a job of a VC without quota, is opportunistic, or with oversize=reject it is
-    rejected. Placement is always in blocks; --placement is ignored. The column guaranteed marks the guaranteed jobs.
+    Each VC owns cells. In every chain (the nodes of one GPU model and size), it owns a share in proportion to its
+    quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas that exceed the cluster are scaled
+    down. The initial quotas apply to the whole replay. A guaranteed job is placed in the cells of its VC as in a
+    private cluster, in submission order. Its gang is rounded up to 2^k GPUs, and takes the smallest free block that
+    suffices. A larger gang takes whole cells of the largest size. With scan=skip, later jobs of the VC may overtake a
+    job that cannot start. A cell is bound to real GPUs only when it is first used. It is bound to a node's smallest
+    unbound block, and among equals to the block with the fewest GPUs used by opportunistic jobs. Opportunistic jobs on
+    these GPUs are stopped, as whole gangs. An idle cell is unbound. A VC therefore never waits for another VC, unless
+    nodes are out of service. Opportunistic jobs run in unused blocks of GPUs, outside bound cells if possible, in
+    submission order, after all guaranteed jobs that can start. They may be stopped at any time, and then wait again. By
+    default, all jobs are guaranteed. With opportunistic=preemptible, the jobs that the log does not mark as preemptible
+    are guaranteed. With opportunistic=priority, jobs with a priority of at least `guaranteed_from` are guaranteed. A
+    job that would not fit even in all cells of its VC together, such as a job of a VC without quota, is opportunistic.
+    With oversize=reject, it is rejected. Placement is always in blocks, so --placement is ignored. The column
+    guaranteed marks the guaranteed jobs.
 
     Equal to
     --------
-    - Guaranteed jobs: as under fifo with placement buddy and the same scan, on a cluster that has only their VC's
+    - Guaranteed jobs run as under fifo with placement buddy and the same scan, on a cluster that has only their VC's
       cells.
-    - With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.
-    - With opportunistic jobs only: fifo with placement buddy and the same scan, on any cluster.
+    - With one VC that owns a cluster of equal nodes in one rack, the policy equals fifo with placement buddy and the
+      same scan.
+    - If all jobs are opportunistic, the policy equals fifo with placement buddy and the same scan, on any cluster.
 
     Sources
     -------
     - Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees (OSDI'20).
     - The scheduler's source code, microsoft/hivedscheduler, commit 66f26ac: opportunistic jobs, choice of cells.
-    - Our choices: no cells above nodes, no priorities inside a VC, gangs rounded up, all jobs in blocks.
+    - Our choices: no cells above nodes, no priorities inside a VC, gangs that are rounded up, and all jobs in blocks.
     """
 
     card = Card(

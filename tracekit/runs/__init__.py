@@ -1,1 +1,1 @@
-"""Long work as a list of runs: how runs are assigned, where results are kept, and the processes that do the work."""
+"""Long-running work as a list of runs: how runs are assigned, where results are kept, and the worker processes."""

@@ -1,7 +1,7 @@
-"""Results of runs, each named by a digest of its facts: everything that the result depends on.
+"""Results of runs. Each is named by a digest of its facts, which are everything that the result depends on.
 
-A ledger is a folder that many processes, even on several machines, fill at the same time, or the memory of one process.
-Code works the same way with both: it names the runs, performs the missing ones, and gathers all results.
+A ledger is either a folder that many processes, even on several machines, fill at the same time, or the memory of one
+process. Code works the same way with both: it names the runs, performs the missing runs, and gathers all results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def digest_of_facts(facts: Mapping[str, Any]) -> str:
 
 @cache
 def content_of(path: str) -> str:
-    """Return the digest of a file's content, read once; for a missing file, a text with its name."""
+    """Return the digest of a file's content, which is read once, or a string with the name of a missing file."""
     try:
         return blake2b(place_of(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
@@ -77,7 +77,7 @@ def code_of(*rooms: str, compiled: str = "") -> str:
 # Shards.
 
 _MOST_SHARDS = 1_000_000
-"""Maximum number of shards, because a sweep has no more runs."""
+"""Maximum number of shards, which is the maximum number of runs in a sweep."""
 
 
 class Shard(NamedTuple):
@@ -90,20 +90,20 @@ class Shard(NamedTuple):
 
     @classmethod
     def named(cls, text: str) -> Shard:
-        """Return the shard given by a text I/N.
+        """Return the shard that a string I/N names.
 
         Raises
         ------
         UsageError
-            The text does not have this form, or I is not between 1 and N.
+            The string does not have this form, or I is not between 1 and N.
         """
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-        hint = "write it like 2/8: I/N, with I from 1 to N"
+        hint = "write it as I/N, with I from 1 to N, such as 2/8"
         if match is None:
             raise UsageError(f"'{text[:60]}' is not a shard", where="--shard", hint=hint)
         number, of = int(match[1]), int(match[2])
         if not 1 <= number <= of <= _MOST_SHARDS:
-            begins = "; I begins at 1, not at 0" if number == 0 and of else ""
+            begins = "; I begins at 1 instead of 0" if number == 0 and of else ""
             more = f"; there may be up to {_MOST_SHARDS:,} shards" if of > _MOST_SHARDS else ""
             raise UsageError(f"there is no shard {number} of {of}{begins}{more}", where="--shard", hint=hint)
         return cls(number, of)
@@ -133,15 +133,15 @@ WHOLE = Shard(1, 1)
 def dealt(kinds: Mapping[str, str], of: int) -> dict[str, int]:
     """Assign each run to a shard, numbered from 1.
 
-    Runs are assigned round-robin, sorted by kind and then by digest. So shards differ by at most one run in total, and
-    by at most one run of each kind. The assignment depends only on the set of runs, not on their order or on file
-    locations. A digest modulo N would not need the other runs, but chance would give some shards far more work than the
-    average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
+    Runs are assigned round-robin, sorted by kind and then by digest. Shards therefore differ by at most one run in
+    total, and by at most one run of each kind. The assignment depends only on the set of runs, not on their order or on
+    file locations. A digest modulo N would not need the other runs, but by chance some shards would get far more work
+    than the average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
 
     Parameters
     ----------
     kinds : mapping
-        The kind of each run by its digest. Runs of one kind take about as long.
+        The kind of each run by its digest. Runs of one kind take about equally long.
     of : int
         Number of shards.
     """
@@ -150,7 +150,7 @@ def dealt(kinds: Mapping[str, str], of: int) -> dict[str, int]:
 
 
 def numbers_in_words(numbers: Iterable[int]) -> str:
-    """Return numbers in the format of Slurm's --array, such as '1-3,7'."""
+    """Format numbers as for Slurm's --array, such as '1-3,7'."""
     ordered = sorted(set(numbers))
     breaks = [k + 1 for k, (a, b) in enumerate(pairwise(ordered)) if b != a + 1]
     parts = [ordered[a:b] for a, b in pairwise([0, *breaks, len(ordered)])]
@@ -165,16 +165,16 @@ _SHARDS = "shards.json"
 class RunFolder:
     """Results in a folder that many processes read and write at the same time.
 
-    FOLDER/<digest>.json is one result, a JSON object with a 'check' digest of the rest. If the file is damaged,
+    FOLDER/<digest>.json is one result, a JSON object with a 'check' digest of its other values. If the file is damaged,
     truncated or renamed, it is ignored and the run is repeated. FOLDER/<digest>.failed.json records in 'error' why a
-    run failed; the run is retried, and a result next to it takes precedence. FOLDER/shards.json records the last number
-    of shards. If two processes perform the same run, they write the same result, and the second file replaces the
-    first.
+    run failed. The run is retried, and a result next to this file takes precedence. FOLDER/shards.json records the last
+    number of shards. If two processes perform the same run, they write the same result, and the second file replaces
+    the first.
 
     Parameters
     ----------
     folder : Path
-        The folder; created if it does not exist.
+        The folder, which is created if it does not exist.
     shown : Path
         The folder's name in messages.
     make : bool
@@ -197,11 +197,11 @@ class RunFolder:
         remove_own_leftovers(folder)
 
     def read(self, digest: str, *, failed: bool = False) -> dict[str, Any] | None:
-        """Return a result, or the record of a failed run; None if it is missing or damaged."""
+        """Return a result or the record of a failed run, or None if it is missing or damaged."""
         return self._read(digest, _name(digest, failed=failed))
 
     def write(self, digest: str, result: dict[str, Any], *, failed: bool = False) -> None:
-        """Write a result, or the record of a failed run.
+        """Write a result or the record of a failed run.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class RunFolder:
 
     @property
     def shards(self) -> int | None:
-        """The last number of shards; None if the work was not divided or the number is unknown."""
+        """The last number of shards, or None if the work was not divided or the number is unknown."""
         found = self._read(_SHARDS, _SHARDS)
         number = None if found is None else found.get("shards")
         return number if isinstance(number, int) else None
@@ -254,17 +254,17 @@ def _check(digest: str, result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Results of runs; this process performs the runs of one shard.
+    """Results of runs, of which this process performs those of one shard.
 
     A shard performs its own runs first. If it `helps`, it then performs missing runs of other shards, because the next
-    step may depend on all of them. So a shard that was lost or never started delays nobody. Each helper uses its own
-    order, so helpers seldom repeat the same run; if they do, they get the same result.
+    step may depend on all of them. A shard that was lost or never started therefore delays nobody. Each helper uses its
+    own order, so helpers seldom repeat the same run. If they do, they get the same result.
     """
 
     folder: RunFolder | None = None
-    """Folder for the results; None to keep them in the memory of this process."""
+    """Folder for the results, or None to keep them in the memory of this process."""
     shard: Shard | None = WHOLE
-    """The shard to perform; None to only gather results."""
+    """The shard to perform, or None to only gather results."""
     helps: bool = True
     """Whether this process also performs runs of other shards."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -274,16 +274,16 @@ class Ledger:
 
     @classmethod
     def opened(cls, runs: str | Path | None, shard: str | None, *, collect: bool) -> Ledger | None:
-        """Return the ledger of a folder; None if no folder is given, so nothing is shared.
+        """Return the ledger of a folder, or None if no folder is given and nothing is shared.
 
         Parameters
         ----------
         runs : path, optional
             The folder of finished results.
         shard : str, optional
-            I/N; without it and without `collect`, this process performs all missing runs.
+            I/N. Without `shard` and `collect`, this process performs all missing runs.
         collect : bool
-            Only gather results.
+            Whether to only gather results.
 
         Raises
         ------
@@ -309,11 +309,11 @@ class Ledger:
         return len(self._own)
 
     def about(self, **facts: Any) -> Ledger:
-        """Return this ledger for runs that have further facts in common."""
+        """Return this ledger for runs that share further facts."""
         return replace(self, facts={**self.facts, **facts})
 
     def digest(self, **own: Any) -> str:
-        """Return the digest of a run from its own facts and the common ones, everything that its result depends on."""
+        """Return the digest of a run from its own facts and the shared facts, on which its result depends."""
         return digest_of_facts({**self.facts, **own})
 
     def get(self, digest: str) -> dict[str, Any] | None:
@@ -326,7 +326,7 @@ class Ledger:
         return self._known[digest]
 
     def put(self, digest: str, result: dict[str, Any]) -> None:
-        """Store a result; with a folder, it must be a JSON object.
+        """Store a result. With a folder, the result must be a JSON object.
 
         Raises
         ------
@@ -339,7 +339,7 @@ class Ledger:
         self._own.add(digest)
 
     def missing(self, kinds: Mapping[str, str]) -> Iterator[str]:
-        """Yield the digests of the runs to perform, skipping runs that have been finished in the meantime.
+        """Yield the digests of the runs to perform, skipping runs that were finished in the meantime.
 
         Parameters
         ----------
@@ -394,16 +394,15 @@ class Ledger:
             raise UnfinishedError(
                 f"{len(asked) - len(there):,} of {len(asked):,} {what} are missing",
                 where=self.folder.shown,
-                hint=f"run the same command {again}, without --collect: each one produces missing results",
+                hint=f"run the same command {again}, without --collect; each shard produces missing results",
             )
         return there
 
 
-# Atomic writes into the folder, and removal of unfinished files.
-# A file is written under a unique hidden name, `.NAME.partial-HOST-SPACE-PID-COUNT`, and then renamed, which atomically
-# replaces an earlier file. HOST is the machine's name. SPACE identifies the machine's last boot and the container's
-# process namespace, within which PID is unique. No locks or clocks are used, because neither is reliable across
-# machines.
+# Atomic writes to the folder, and removal of unfinished files. A file is written under a unique hidden name,
+# `.NAME.partial-HOST-SPACE-PID-COUNT`, and then renamed, which atomically replaces an earlier file. HOST is the
+# machine's name. SPACE identifies the machine's last boot and the container's process namespace, in which PID is
+# unique. Locks and clocks are not used, because neither is reliable across machines.
 
 _PARTIAL = re.compile(
     r"\.(?P<name>.+)\.partial-(?P<host>[A-Za-z0-9.-]*)-(?P<space>[0-9a-f]{12}|unknown)-(?P<pid>\d+)-\d+"
@@ -414,12 +413,12 @@ _counter = count()
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write or replace a file atomically: readers see either the old content or all of the new.
+    """Write or replace a file atomically: readers see either the old content or all of the new content.
 
     Raises
     ------
     OutputError
-        The file cannot be written, or the disk is full. The old file stays.
+        The file cannot be written, or the disk is full. The old file is kept.
     """
     part = path.with_name(f".{path.name}.partial-{_host()}-{_space()}-{os.getpid()}-{next(_counter)}")
     key = register_cleanup(lambda: part.unlink(missing_ok=True))
@@ -456,7 +455,7 @@ def _host() -> str:
 
 @cache
 def _space() -> str:
-    """Return an identifier of this space of process ids; 'unknown' if the system provides none."""
+    """Return an identifier of this process id space, or 'unknown' if the system provides none."""
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         namespace = Path("/proc/self/ns/pid").readlink()
@@ -466,7 +465,7 @@ def _space() -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process with this id runs here; the id may have been reused by another process."""
+    """Return whether a process with this id runs here. Another process may have reused the id."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -23,18 +23,17 @@ R = TypeVar("R")
 class ProcessPool(Generic[R]):
     """Worker processes that keep the same function until the pool is closed.
 
-    The pools of the standard library abandon all work if one process dies. Here, if a process dies, perhaps because
-    memory ran out, only its own run is lost.
+    The standard library's pools abandon all work if one process dies. Here, if a process dies, perhaps because memory
+    ran out, only its own run is lost.
 
     Parameters
     ----------
     perform : callable
-        Performs a run; it is pickled once per process, together with everything it refers to.
+        Performs a run. It is pickled once per process, together with everything that it refers to.
     workers : int
-        Number of processes; with fewer than 2, everything runs in the current process.
+        Number of processes. With fewer than 2, everything runs in the current process.
     lost : callable
-        Takes the exit code of a process that died and returns a substitute for the result of its run, or raises an
-        error.
+        Takes the exit code of a process that died, and returns a substitute for its run's result or raises an error.
     """
 
     def __init__(self, perform: Callable[..., R], workers: int, lost: Callable[[int | None], R]) -> None:
@@ -42,17 +41,17 @@ class ProcessPool(Generic[R]):
         self._processes = [_Process(perform) for _ in range(workers)] if workers > 1 else []
 
     def close(self) -> None:
-        """End the processes even if they are busy."""
+        """End the processes, even if they are busy."""
         for process in self._processes:
             process.stop()
 
     def results(self, pending: Iterable[tuple[K, tuple[Any, ...]]]) -> Iterator[tuple[K, R]]:
-        """Yield the name and result of each run as it ends; the next run is fetched when a process is free.
+        """Yield the name and result of each run as it ends. The next run is fetched when a process is free.
 
         Parameters
         ----------
         pending : iterable
-            The name of each run and the arguments for `perform`.
+            The name of each run, and the arguments for `perform`.
 
         Raises
         ------
@@ -99,7 +98,7 @@ class _Process:
         self._start()
 
     def _start(self) -> None:
-        # Spawn instead of fork, because library threads do not survive a fork.
+        # Spawn instead of forking, because library threads do not survive a fork.
         context = get_context("spawn")
         self.link: Connection
         self.link, other = context.Pipe()
@@ -133,7 +132,7 @@ class _Process:
 
 def _work(link: Connection, perform: Callable[..., Any]) -> None:
     """Perform the runs that arrive over a connection until it is closed."""
-    # Ctrl-C reaches all processes of a terminal; ignore it here, because the parent process ends this one.
+    # Ctrl-C reaches all processes of a terminal. Ignore it here, because the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The sweep file: a list of values for each parameter; every combination is one run.
+"""The sweep file: a list of values for each parameter. Every combination is one run.
 
 `TEMPLATE` is an example with every key that the file may contain.
 """
@@ -32,17 +32,16 @@ TEMPLATE = """\
 #     tracekit sweep this-file.toml -o out
 # Only traces and policies are required; the other lines show the defaults.
 
-# A trace is a folder relative to this file; with several clusters, write {path = "my-trace", cluster = "Venus"}.
+# A trace is a folder relative to this file. If it has several clusters, write {path = "my-trace", cluster = "Venus"}.
 traces = ["my-trace"]
 policies = ["fifo", "srtf", "srtf,overhead=helios", "las"]
 
 placements = ["consolidate"]
 clusters = ["trace"]                   # "trace", "auto" (GPUs in use in the log), or cluster files
-gpus = [1.0]                           # factors for the number of nodes, such as [0.8, 1.0, 1.2]
-loads = [1.0]                          # factors for the offered load
-seeds = [0]
-partitions = ["default"]               # each VC has its own nodes: "on", "off" or "default"
-windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-11-01}, {from = 2017-11-01}]
+gpus = [1.0]                           # factors of the number of nodes, such as [0.8, 1.0, 1.2] loads = [1.0]
+# factors of the offered load seeds = [0] partitions = ["default"]               # each VC has its own nodes: "on",
+"off" or "default" windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-11-01}, {from =
+2017-11-01}]
 
 force = false                          # replay even if most of the work can never run
 # limit = 10000                        # use only the first jobs
@@ -53,7 +52,7 @@ force = false                          # replay even if most of the work can nev
 
 _LARGEST_RUNS = 1_000_000
 _OF_TWIN = ("placements", "clusters", "gpus", "partitions", "models")
-"""Keys that a twin sets."""
+"""Keys whose values a twin sets."""
 _Factor = Annotated[float, Range(1e-6, 1e6)]
 
 
@@ -111,20 +110,20 @@ class SweepRun:
     policy: str
 
     def scenario_key(self) -> SweepRun:
-        """Return the run reduced to the fields that determine its scenario, that is, its jobs and cluster."""
+        """Return the run reduced to the fields that determine its scenario, which is its jobs and cluster."""
         # The seed determines a twin's start-up delays.
         return replace(self, placement="", seed=0 if self.twin is None else self.seed, policy="")
 
 
 def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
-    """Return the runs of a file; runs of the same scenario are adjacent.
+    """Return the runs that a file defines. Runs of the same scenario are adjacent.
 
-    If `twin` or the file's key gives a twin, the twin's own run comes before the policies of each scenario.
+    If `twin` or the file gives a twin, the twin's own run comes before the policies of each scenario.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has a key or value that is invalid or set by a twin; the error names
+        The file cannot be read, is not TOML, or has a key or value that is invalid or set by a twin. The error names
         the line.
     """
     document = TomlText(path, "sweep")
@@ -177,7 +176,7 @@ def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
 
 
 def _each(document: TomlText, file: _SweepFile, key: str, read: Callable[[Any], T]) -> list[T]:
-    """Return the values of a list's entries; duplicates are an error."""
+    """Return the values of a list's entries. Duplicates are an error."""
     found: list[T] = []
     for number, value in enumerate(getattr(file, key)):
         try:
@@ -204,7 +203,7 @@ def _cluster(name: str, folder: Path) -> str | None:
 
 
 def _moment(value: dt.date | str | None) -> str | None:
-    """Return a date or time, possibly given as text, as an ISO string in UTC."""
+    """Convert a date or time, which may be a string, to an ISO string in UTC."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
@@ -216,7 +215,7 @@ def _moment(value: dt.date | str | None) -> str | None:
 
 
 def _policy(text: str, folder: Path) -> str:
-    """Check and return a policy's text; the path of a user's policy file is relative to the sweep file."""
+    """Check and return a policy's notation. The path of a user's policy file is relative to the sweep file."""
     name, comma, rest = text.partition(",")
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):

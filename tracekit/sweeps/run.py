@@ -1,4 +1,4 @@
-"""One run of a sweep: its digest and its summary, which in a twin includes the effect on recorded times."""
+"""One run of a sweep: its digest and its summary. In a twin, the summary includes the effect on recorded times."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", 
 def digest_of(run: SweepRun) -> str:
     """Return a digest of everything a run depends on: its parameters and the contents of all files that it reads.
 
-    These are the Trace's manifest, the cluster, models, twin and policy files, and the program itself. File locations
-    do not matter.
+    The files are the Trace's manifest, and the cluster, models, twin and policy files. The digest also covers the
+    program itself. File locations do not matter.
     """
     rooms = ("sweeps",) if run.twin is None else ("calibration", "sweeps")
     facts = {**asdict(run), **replay_facts("sweep", run.trace, *rooms)}
@@ -56,14 +56,14 @@ def digest_of(run: SweepRun) -> str:
 
 
 def kind_of(run: SweepRun) -> str:
-    """Return the kind of a run, its policy and Trace; runs of one kind take about equally long."""
+    """Return a run's kind, which is its policy and Trace. Runs of one kind take about equally long."""
     return digest_of_facts({"policy": policy_facts(run.policy)[0], "trace": content_of_trace(run.trace)})
 
 
 def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
-    """Return the runs with the values that their twin sets: capacity, placement and, if unnamed, the cluster.
+    """Return the runs with the values that their twin sets: capacity, placement and, if not given, the cluster.
 
-    The default is the cluster with the most waiting hours.
+    The default cluster is the one with the most waiting hours.
 
     Raises
     ------
@@ -82,9 +82,9 @@ def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
 
 
 class RunMaker:
-    """Performs runs; it keeps the last scenario and the last twin, because runs that share them are adjacent.
+    """Performs runs. It keeps the last scenario and the last twin, because runs that share them are adjacent.
 
-    It is pickled for the processes of a pool.
+    A `RunMaker` is pickled for the processes of a pool.
     """
 
     def __init__(self) -> None:
@@ -93,12 +93,12 @@ class RunMaker:
         self._replays: dict[SweepRun, TwinReplays] = {}
 
     def summary_or_error(self, run: SweepRun) -> dict[str, Any]:
-        """Return the summary of a run, or {'error': why it failed}.
+        """Return the summary of a run, or {'error': the reason} if it failed.
 
         Raises
         ------
         DamagedTraceError
-            The Trace cannot be read, so no run of it could succeed.
+            The Trace cannot be read, so no run on it can succeed.
         """
         try:
             return self.summary(run)
@@ -113,7 +113,7 @@ class RunMaker:
             return {"error": f"the policy failed: {text}"[:_LARGEST_ERROR]}
 
     def summary(self, run: SweepRun) -> dict[str, Any]:
-        """Return the summary of a run; in a twin it includes the effect on recorded times as 'effect'.
+        """Return the summary of a run. In a twin, it includes the effect on recorded times as 'effect'.
 
         Raises
         ------
@@ -165,7 +165,7 @@ def _time(text: str | None) -> dt.datetime | None:
 
 
 def _stated(twin: Twin, name: str) -> dict[str, Any]:
-    """Return the values that a twin sets for runs in one of its clusters, by field of `SweepRun`."""
+    """Return the values, by field of `SweepRun`, that a twin sets for runs in one of its clusters."""
     one = twin.cluster[name]
     return {
         "cluster_name": name,
@@ -176,7 +176,7 @@ def _stated(twin: Twin, name: str) -> dict[str, Any]:
 
 
 def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration) -> str | None:
-    """Return the reason why a run cannot be compared with the log, without a full stop; None if it can."""
+    """Return why a run cannot be compared with the log, without a full stop, or None if it can."""
     if run.load != 1:
         return "the log records no such load; compare the run with the twin's own"
     if len(found.bench.jobs) < len(whole.bench.jobs):
@@ -185,9 +185,9 @@ def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration
 
 
 def _effect(replays: TwinReplays, policy: str, times: JobTimes) -> dict[str, Any]:
-    """Return recorded means and the expected means with intervals, or the reason why these are unknown.
+    """Return the recorded means and the expected means with intervals, or the reason why these are unknown.
 
-    All means are over the jobs that start (or end) in the log, in the twin and in this run.
+    All means cover the jobs that start (or end) in the log, in the twin and in this run.
     """
     found, jobs = replays.found, jobs_of(replays.found)
     effect: dict[str, Any] = {}
@@ -211,7 +211,7 @@ def _why_not(replays: TwinReplays, policy: str) -> str | None:
 
 
 def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
-    """Return the jobs of a run and the twin's cluster during their time; without changes, the whole twin.
+    """Return a run's jobs and the twin's cluster during their time, or the whole twin if the run changes neither.
 
     Raises
     ------
@@ -238,12 +238,12 @@ def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
 
 
 def _since_origin(jobs: Jobs, text: str | None) -> float | None:
-    """Return a time of a sweep's file as milliseconds after the first submission."""
+    """Convert a time in a sweep file to milliseconds after the first submission."""
     return None if text is None else (dt.datetime.fromisoformat(text) - jobs.origin) / _MS
 
 
 def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
-    """Return jobs whose times count from `begin_ms` and are divided by the load; their recorded times are dropped."""
+    """Return jobs whose times count from `begin_ms` and are divided by the load. Their recorded times are dropped."""
     unknown = np.full(len(jobs), -1, np.int64)
     return replace(
         jobs,
@@ -255,7 +255,7 @@ def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
 
 
 def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
-    """Return a cluster whose times are moved like those of its jobs, in its state when the jobs begin."""
+    """Return a cluster whose times are moved like its jobs' times, in its state when the jobs begin."""
     quota_ms, change_ms = (_moved(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
     holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
     past = change_ms <= 0

@@ -1,7 +1,7 @@
 """Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
 
-Each finished run is a separate file, named by the digest of everything it depends on. An interrupted sweep resumes.
-After a change of the sweep file, only new runs are performed. Shards on many machines can share one folder.
+Each finished run is a separate file, named by the digest of everything that it depends on. An interrupted sweep
+resumes. After a change to the sweep file, only new runs are performed. Shards on many machines can share one folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ EFFECTS: dict[str, type[pl.DataType]] = {
     for what in ("queue", "jct")
     for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
 }
-"""Columns with the recorded means, and the means expected with the policy of a run in a twin."""
+"""Columns with the recorded means, and with the means expected under the policy of a run in a twin."""
 
 _RUNS = "runs"
 _NAMED = 10
@@ -82,18 +82,18 @@ def sweep(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """Perform the runs of a file (see `file.TEMPLATE`) that are missing in OUT; return one row per run.
+    """Perform the runs of a file (see `file.TEMPLATE`) that are missing in OUT, and return one row per run.
 
     OUT contains runs/<digest>.json, the summary of each finished run, and sweep.parquet. The columns of sweep.parquet
     are digest, the parameters (trace, cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, twin,
     force, placement, seed, policy), cluster_nodes, cluster_gpus, the single-number figures of summary.json, the effect
-    on recorded times for runs in a twin, and error (NULL if the run succeeded). A failed run is a row with its error;
-    it is retried the next time.
+    on recorded times for runs in a twin, and error (NULL if the run succeeded). A failed run is a row with its error,
+    and is retried the next time.
 
-    For a run in a twin, recorded_queue_s and recorded_jct_s are the recorded mean wait and completion time.
-    expected_queue_s, expected_queue_low_s and expected_queue_high_s (and _jct_) are the expected values with the ends
-    of the 95 % interval [s]; effect_jobs is the number of jobs. If the effect is unknown, these are NULL and
-    effect_reason gives the reason.
+    For runs in a twin, recorded_queue_s and recorded_jct_s are the recorded mean wait and completion time.
+    expected_queue_s, expected_queue_low_s and expected_queue_high_s (and _jct_) are the expected values and the bounds
+    of their 95 % intervals [s], and effect_jobs is the number of jobs. If the effect is unknown, these columns are NULL
+    and effect_reason gives the reason.
 
     Parameters
     ----------
@@ -102,16 +102,16 @@ def sweep(
     out : str or Path
         The output folder, new or from an earlier call.
     twin : path, optional
-        The twin.toml to run in, instead of the twin named in the file.
+        The twin.toml to use instead of the twin named in the file.
     workers : int, optional
-        Number of processes; None for one per processor. With 1, everything runs in the current process.
+        Number of processes, or None for one per processor. With 1, everything runs in the current process.
     shard : str, optional
-        I/N, with I from 1 to N: perform only the runs of this shard, return their rows and write no table. Shards may
+        I/N, with I from 1 to N. Perform only the runs of this shard, return their rows, and write no table. Shards may
         run at the same time on machines that share OUT.
     collect : bool
-        Perform no runs; return and write the table of the runs that shards performed.
+        Perform no runs, but return and write the table of the runs that shards performed.
     allow_missing : bool
-        With `collect`: a missing run becomes a row without figures whose error says that it is missing.
+        With `collect`, a missing run becomes a row without figures whose error says that the run is missing.
     draw : callable, optional
         Function that turns the table into an SVG, which is written as OUT/tradeoffs.svg.
     progress : Progress, optional
@@ -142,7 +142,7 @@ def sweep(
     folder = RunFolder(place / _RUNS, place, make=not collect)
     if asked is not None:
         folder.note_shards(asked.of)
-    # The lock only keeps a user from doing the work twice by mistake; shards take no lock.
+    # The lock only keeps users from doing the work twice by mistake. Shards take no lock.
     with contextlib.nullcontext() if collect or asked else lock_folder(folder.folder, shown=place):
         if collect:
             command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")
@@ -158,7 +158,7 @@ def sweep(
 def _made(
     runs: dict[str, SweepRun], folder: RunFolder, shard: Shard, workers: int | None, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    """Perform the missing runs of a shard; return the summary of each of its runs, or its error, by digest."""
+    """Perform the missing runs of a shard. Return the summary or the error of each of its runs, by digest."""
     ledger = Ledger(folder, shard, helps=False)
     kinds = {digest: kind_of(run) for digest, run in runs.items()}
     own = [digest for digest, number in dealt(kinds, shard.of).items() if number == shard.number]
@@ -167,7 +167,7 @@ def _made(
         progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs already exist")
     progress.stage(f"sweep of {counted(len(missing), 'runs')}", total=len(missing))
     failed: dict[str, dict[str, Any]] = {}
-    # Another process may perform some of these runs too: an unsharded sweep, or a shard that was started twice.
+    # Another process may also perform some of these runs: an unsharded sweep, or a shard that was started twice.
     pending = ((digest, (runs[digest],)) for digest in ledger.missing(kinds))
     number = min(workers or os.cpu_count() or 1, len(missing))
     with contextlib.closing(ProcessPool(RunMaker().summary_or_error, number, _lost)) as pool:
@@ -183,13 +183,13 @@ def _made(
 
 
 def _lost(code: int | None) -> dict[str, Any]:
-    return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
+    return {"error": f"its process ended with exit code {code}; memory may have run out, so use fewer workers"}
 
 
 def _collected(
     runs: dict[str, SweepRun], folder: RunFolder, command: str, progress: Progress, *, allow_missing: bool
 ) -> dict[str, dict[str, Any]]:
-    """Return the summary of each run, or its last error, by digest.
+    """Return the summary or the last error of each run, by digest.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _collected(
     if failures:
         progress.note(f"{counted(failures, 'runs')} failed; run their shards again to retry them")
     for digest, shard in of_shard.items():
-        what = f"shard {shard} has not made it" if shard.of > 1 else "it was not made"
+        what = f"shard {shard} has not performed it" if shard.of > 1 else "it was not performed"
         found[digest] = {"error": f"missing: {what}"}
     return found
 
@@ -229,9 +229,9 @@ def _unfinished(
     runs : dict
         All runs by digest.
     missing : dict
-        The shard of each run that is missing.
+        The shard of each missing run.
     command : str
-        The command of the whole sweep.
+        The command for the whole sweep.
     out : Path
         The sweep's folder.
     progress : Progress
@@ -247,7 +247,7 @@ def _unfinished(
     numbers = sorted({shard.number for shard in missing.values()})
     of = next(iter(missing.values())).of
     if of == 1:
-        lacks, again = "", f"'{command}' makes them"
+        lacks, again = "", f"run '{command}' to perform them"
     else:
         lacks = f", of {'shard' if len(numbers) == 1 else 'shards'} {numbers_in_words(numbers)} of {of:,}"
         again = f"run '{command} --shard {numbers[0]}/{of}'"
@@ -262,12 +262,12 @@ def _unfinished(
 
 
 def _needed_of(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a summary that the table needs, to save memory."""
+    """Return the part of a summary that the table needs, in order to save memory."""
     return {key: summary[key] for key in (*FIGURES, "cluster", "effect", "error") if key in summary}
 
 
 def _table_of(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
-    """Return the table of runs, given the digest and the summary of each, or {'error': the reason} if it failed."""
+    """Return the table of runs, given each run's digest and its summary, or {'error': the reason} if it failed."""
     return pl.DataFrame(
         [
             {

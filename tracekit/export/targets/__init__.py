@@ -1,1 +1,1 @@
-"""The targets. Each module lists its targets in MEMBERS; modules whose names begin with _ are shared parts."""
+"""The targets. Each module lists its targets in MEMBERS. Modules whose names begin with _ have shared code."""

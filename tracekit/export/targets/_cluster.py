@@ -1,4 +1,4 @@
-"""Determine the size of the cluster from the options, else from the machines in the Trace, else by assumption."""
+"""Determine the cluster's size from the options, else from the machines in the Trace, else by assumption."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ALL = "all clusters\0"
 """Used instead of a cluster name to mean all clusters."""
 
 NODES = Option(
-    "", "nodes in the cluster; empty: those in the Trace, else as many as its jobs used at once", form="count"
+    "", "nodes in the cluster; if empty, those in the Trace, else as many as its jobs used at once", form="count"
 )
-GPUS_PER_NODE = Option("", "GPUs per node; empty: the most on one node in the Trace, else 8", form="count")
+GPUS_PER_NODE = Option("", "GPUs per node; if empty, the most on one node in the Trace, else 8", form="count")
 
 
 def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:
@@ -29,7 +29,7 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
         per_node = most or _GUESS
         if not most:
             named = " (option gpus_per_node)" if "gpus_per_node" in options.values else ""
-            log.note(f"the Trace does not record the GPUs per node: {_GUESS} assumed{named}")
+            log.note(f"the Trace does not record the GPUs per node, so {_GUESS} are assumed{named}")
     if nodes is None and options.target_load is not None:
         return nodes_for_load(jobs, options.target_load, per_node, log), per_node
     if nodes is None:
@@ -38,24 +38,24 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
             if nodes * per_node != gpus or len(jobs.node_sizes) > 1:
                 change = _change(nodes * per_node, gpus)
                 log.note(
-                    f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} "
-                    f"with {per_node} each: {change} (--machines)"
+                    f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} with "
+                    f"{per_node} each, which is {change} (--machines)"
                 )
         else:
             # A job larger than the cluster would wait forever.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
             log.note(
-                f"the Trace has no nodes: {nodes:,} assumed, for the {counted(held, 'GPUs')} used at once, so hardly "
-                "any job waits and policies do not differ (--machines, --target-load)"
+                f"the Trace has no nodes, so {nodes:,} are assumed for the {counted(held, 'GPUs')} used at once; "
+                "hardly any job waits, and policies do not differ (--machines, --target-load)"
             )
     return nodes, per_node
 
 
 def cluster_groups(jobs: JobSelection, log: ExportLog, options: Options) -> list[tuple[int, int]]:
-    """Return nodes by size, as (nodes, GPUs per node), for targets that support different nodes.
+    """Return nodes by size, as (nodes, GPUs per node), for targets that support nodes of different sizes.
 
-    The groups come from the Trace, largest first. There is one group if the options set the number of nodes or the
+    The groups come from the Trace, the largest first. There is one group if the options set the number of nodes or the
     Trace lists no nodes.
     """
     asked = options.sized or any(_option(options, name) is not None for name in ("nodes", "gpus_per_node"))
@@ -63,7 +63,7 @@ def cluster_groups(jobs: JobSelection, log: ExportLog, options: Options) -> list
 
 
 def _change(became: int, gpus: int) -> str:
-    """Return the change in capacity, in words."""
+    """Describe the change in capacity."""
     share = became / gpus - 1
     return f"{percent(abs(share))} {'more' if share > 0 else 'less'} capacity" if share else "the same capacity"
 
@@ -73,7 +73,7 @@ def _option(options: Options, name: str) -> int | None:
 
 
 def nodes_for_load(jobs: JobSelection, load: float, per_node: int, log: ExportLog, *, cluster: str | None = ALL) -> int:
-    """Return the number of nodes on which the jobs, or those of one cluster, give the load `load`.
+    """Return the number of nodes on which the jobs, or one cluster's jobs, give the load `load`.
 
     The load is the jobs' GPU time divided by the nodes' GPU time from the first to the last submission.
 

@@ -1,10 +1,10 @@
-"""Alibaba's two simulators: PAI's (jobs over time), and the GPU-sharing study's (tasks that only arrive).
+"""Alibaba's two simulators: PAI's (jobs over time) and the GPU-sharing study's (tasks that only arrive).
 
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator (simulator.py, utils.py, scheduler.py,
-cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are per instance, and num_inst instances start
-together; the policies that predict run times read user_dur, group_dur and group_gpu_dur. Also
+cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are per instance, num_inst instances start
+together, and the policies that predict run times read user_dur, group_dur and group_gpu_dur. Also
 cluster-trace-gpu-v2023/pod_csv_to_yaml.py and github.com/hkust-adsl/kubernetes-scheduler-simulator, data/README.md, for
-the layout openb: a list of pods and a list of nodes, in thousandths of a core and of a GPU; times are not read.
+the layout openb: a list of pods and a list of nodes, in thousandths of a core and of a GPU, whose times are not read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PHASE = {"completed": "Succeeded", "running": "Running", "pending": "Pending", 
 POD_FIELDS = (
     Field("name", "name of the pod", "'job-' and a number, in submission order"),
     Field("cpu_milli", "thousandths of a CPU core", "cpu_count (option cpus)"),
-    Field("memory_mib", "MiB", "memory_gib, 0 if unknown"),
-    Field("num_gpu", "GPUs it uses", "gpu_count, rounded up"),
-    Field("gpu_milli", "thousandths of each GPU: 1000 for several", "gpu_count"),
+    Field("memory_mib", "MiB", "memory_gib, or 0 if unknown"),
+    Field("num_gpu", "GPUs that the pod uses", "gpu_count, rounded up"),
+    Field("gpu_milli", "thousandths of each GPU, 1000 if several", "gpu_count"),
     Field("gpu_spec", "accepted models, separated by |", "gpu_model"),
     Field("qos", "LS or BE", "BE if preemptible, else LS"),
     Field("pod_phase", "Succeeded, Failed, Running, Pending", "status"),
@@ -58,7 +58,7 @@ def pod_rows(jobs: JobSelection, log: ExportLog, cpus: float) -> Iterator[pl.Dat
     log.filled("memory", "0 MiB", jobs.unknown("memory_gib"))
     log.changed(
         jobs.count_where("status IS NULL OR status NOT IN ('completed', 'failed', 'running', 'pending')"),
-        "the format has no word for their status, so they are Running if it is unknown, else Failed",
+        "the format has no word for their status, which became Running if unknown, else Failed",
     )
     log.changed(jobs.count_where("size > 1 AND size <> floor(size)"), "their GPU request was rounded up to whole GPUs")
     digits = max(4, len(str(jobs.count)))
@@ -131,7 +131,7 @@ _ESTIMATES = {
     "group_dur": ("owner", "team"),
     "group_gpu_dur": ("owner", "team", "size"),
 }
-"""Columns of predicted run times, and the columns that earlier jobs must share to count in the mean."""
+"""Columns of predicted run times, and the columns in which earlier jobs must agree to count towards the mean."""
 
 FIELDS = (
     Field("job_id", "whole number", "from 0, in submission order"),
@@ -143,14 +143,14 @@ FIELDS = (
     Field("num_cpu", "CPU cores per instance, in hundredths", "cpu_count / num_inst (option cpus)"),
     Field("gpu_type", "CPU, MISC, T4, P100, V100", "gpu_model; CPU without GPUs, MISC if unknown or several"),
     Field("group", "recurring jobs", "group, else the user"),
-    Field("wait_time", "wait on the real cluster [s]", "start_time - submit_time, 0 if unknown"),
+    Field("wait_time", "wait on the real cluster [s]", "start_time - submit_time, or 0 if unknown"),
     Field("user_dur, user_gpu_dur", "predicted run time [s]", "mean of the user's earlier jobs (with as many GPUs)"),
     Field("group_dur, group_gpu_dur", "predicted run time [s]", "mean of the group's earlier jobs (with as many GPUs)"),
 )
 
 
 def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> Iterator[pl.DataFrame]:
-    """Yield the rows of the jobs; `cpus` is the number of CPU cores of a job without a CPU request."""
+    """Yield the rows of the jobs. `cpus` is the number of CPU cores of a job without a CPU request."""
     log.filled("user", "unknown", jobs.unknown("user"))
     log.filled("group", "the user", jobs.unknown("group"))
     unknown = jobs.count_where("size > 0 AND (gpu_model IS NULL OR contains(gpu_model, '|'))")
@@ -187,7 +187,7 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
 
 def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
     """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
-    # Sums of whole microseconds do not depend on how the work is divided.
+    # Add whole microseconds, whose sums do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"
@@ -222,7 +222,7 @@ class AlibabaSimTarget(Target):
         *(Field(f"node {f.name}", f.meaning, f.filled_from) for f in NODE_FIELDS),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "layout": Option("pai", "which simulator", ("pai", "openb")),
+        "layout": Option("pai", "simulator that reads the files", ("pai", "openb")),
         "jobs": CPU_JOBS,
         "cpus": Option("0", "CPU cores of a job without a CPU request", form="number"),
         "nodes": NODES,
@@ -244,7 +244,7 @@ class AlibabaSimTarget(Target):
         options.text("gpu_model")
 
     def beside(self, options: Options) -> tuple[str, ...]:
-        """Return the suffix of the node list, for the layout with a node list."""
+        """Return the suffix of the node list, if the layout has one."""
         return (_NODE_LIST,) if options.values["layout"] == "openb" else ()
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
@@ -256,8 +256,8 @@ class AlibabaSimTarget(Target):
             write_csv(out.main, job_rows(jobs, log, cpus, out.scratch), log, guard=guard)
             gpus = sum(nodes * each for nodes, each in cluster_groups(jobs, log, options))
             log.setting(
-                f"run_simulator.py with CSV_FILE = '{out.target.name}', --arrival_rate -1 (otherwise it draws "
-                f"its own submissions), --num_jobs {jobs.count} and --num_gpus {gpus}"
+                f"run_simulator.py with CSV_FILE = '{out.target.name}', --arrival_rate -1 (otherwise it generates its "
+                f"own submissions), --num_jobs {jobs.count} and --num_gpus {gpus}"
             )
         else:
             write_csv(out.main, pod_rows(jobs, log, cpus), log, guard=guard)

@@ -1,8 +1,8 @@
-"""Batsim: a JSON workload with jobs, and profiles that describe what runs inside them.
+"""Batsim: a JSON workload of jobs, with profiles that describe what runs inside them.
 
 Source: github.com/oar-team/batsim, docs/input-workload.rst. A job has id, subtime [s], res, profile, and optionally a
 walltime [s]. A delay profile runs for a fixed time [s] on any platform. Its type is DelayProfile from version 5 on, and
-delay before; from version 5 on, fields unknown to Batsim are in the text extra_data. A resource is a GPU, so the
+delay before that. From version 5 on, fields unknown to Batsim are in the string extra_data. A resource is a GPU, so the
 platform needs one host per GPU.
 """
 
@@ -32,21 +32,21 @@ class BatsimTarget(Target):
     title = "Batsim workload"
     reads = "--workload FILE"
     fields = (
-        Field(
-            "nb_res", "resources of the platform", "GPUs of the nodes, else the most used at once (option resources)"
-        ),
+        Field("nb_res", "resources of the platform", "the nodes' GPUs, else the most used at once (option resources)"),
         Field("jobs[].id", "identifies the job", "from 1, in submission order"),
         Field("jobs[].subtime", "s since the first submission", "submit_time"),
         Field("jobs[].res", "resources", "gpu_count"),
-        Field("jobs[].walltime", "s after which it is killed", "time_limit_s; left out if unknown"),
-        Field("jobs[].profile", "name of its profile", "the run time in seconds"),
+        Field("jobs[].walltime", "s after which the job is killed", "time_limit_s; left out if unknown"),
+        Field("jobs[].profile", "name of the job's profile", "the run time in seconds"),
         Field("jobs[].extra_data", "for the scheduler", ", ".join(_EXTRA)),
         Field("profiles[].delay", "s", "sum of the attempts' run times, at least 1"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "resources": Option(
-            "", "GPUs of the platform; empty: those in the Trace, else as many as its jobs used at once", form="count"
+            "",
+            "GPUs of the platform; if empty, those in the Trace, else as many as its jobs used at once",
+            form="count",
         ),
         "walltimes": Option("yes", "whether time limits are written", ("yes", "no")),
         "version": Option("5", "Batsim version, which determines how profiles and extra data are written", ("5", "4")),
@@ -63,7 +63,8 @@ class BatsimTarget(Target):
         if not resources:
             resources = max(jobs.peak, jobs.number("ceil(max(size))"))
             log.note(
-                f"the Trace lists no GPUs: {resources:,} assumed, the most allocated at one time (option resources)"
+                f"the Trace lists no GPUs, so {resources:,} are assumed, the most allocated at one time (option "
+                "resources)"
             )
         log.setting(f"the platform needs {counted(resources, 'hosts')}, because a resource is a GPU")
         limits = options.yes("walltimes")
@@ -90,7 +91,7 @@ class BatsimTarget(Target):
 
 
 def _job(*, new: bool, limits: bool) -> pl.Expr:
-    """Return each job as JSON; an unknown time limit is left out, and other unknown values are null."""
+    """Return each job as JSON. An unknown time limit is left out, and other unknown values are null."""
     must = [
         pl.col("n").cast(pl.String).alias("id"),
         pl.col("submit_s").alias("subtime"),

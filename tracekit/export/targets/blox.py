@@ -1,9 +1,9 @@
-"""Blox: the workload file that its Workload class replays.
+"""Blox: the workload file that Blox's Workload class replays.
 
-Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. Each job is a
-line without header: number, model, arrival [s], iterations and GPUs, separated by commas. Blox treats an unknown model
-as its first image model. It has profiles only for jobs of 1, 2, 4, 12 and 16 GPUs, and its loader stops at the first
-job of another size.
+Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. There is no
+header. Each job is a line with number, model, arrival [s], iterations and GPUs, separated by commas. Blox treats an
+unknown model as its first image model. It has profiles only for jobs of 1, 2, 4, 12 and 16 GPUs, and its loader stops
+at the first job of another size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ITERATION_S = {
     "lstm": "0.011",
     "deepspeech": "0.757",
 }
-"""Time per iteration in Blox's own profiles (iter_time) [s]; a job runs for its iterations times this."""
+"""Time per iteration in Blox's own profiles (iter_time), which is multiplied by a job's iterations [s]."""
 _PROFILED = (1, 2, 4, 12, 16)
 """Numbers of GPUs in create_models_multigpu of model_zoo.py."""
 
@@ -55,14 +55,14 @@ class BloxTarget(Target):
         "fractions": FRACTIONS,
         "sizes": Option(
             "profiled",
-            "only job sizes that Blox has profiles for, or any size, for your own profiles",
+            "whether to export only job sizes with a profile in Blox, or any size, for your own profiles",
             ("profiled", "any"),
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
         "model": Option("res50", "model of every job", tuple(_ITERATION_S)),
         "seconds_per_iteration": Option(
-            "", "time per iteration of that model [s]; empty: as in Blox's profiles", form="positive"
+            "", "time per iteration of that model [s]; if empty, as in Blox's profiles", form="positive"
         ),
     }
     needs = "submission, a number of GPUs that has a profile (option sizes), run time"
@@ -73,10 +73,10 @@ class BloxTarget(Target):
         """Write the workload."""
         step, model = _step(options), options.values["model"]
         log.filled("model", model, jobs.count, "model")
-        log.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
+        log.filled("iterations", f"one per {step:g} s of run time", jobs.count, "seconds_per_iteration")
         every = options.values["sizes"] == "any"
         other = jobs.count_where(f"size NOT IN {_PROFILED}")
-        why = f"Blox has profiles only for {', '.join(map(str, _PROFILED))} GPUs, and stops at other jobs"
+        why = f"Blox has profiles only for {', '.join(map(str, _PROFILED))} GPUs, and stops at jobs of other sizes"
         if every:
             log.changed(other, why)
         elif other:
@@ -87,8 +87,8 @@ class BloxTarget(Target):
         nodes, gpus = cluster_size(jobs, log, options)
         log.setting(
             f"Workload(None, trace='{out.target.name}', per_server_size=[{gpus}, CPU cores, memory in GB, storage "
-            f"speed]) for {counted(nodes, 'servers')}; if its constructor does not set self.trace, put "
-            "'self.trace = trace' at its beginning"
+            f"speed]) for {counted(nodes, 'servers')}; if the constructor does not set self.trace, add 'self.trace = "
+            "trace' at its beginning"
         )
         write_csv(out.main, _rows(jobs, model, step, every=every), log, guard=False, header=False)
 

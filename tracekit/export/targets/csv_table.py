@@ -1,7 +1,7 @@
-"""CSV: every column of the table jobs, and a mapping file with which tracekit reads it back.
+"""CSV: every column of the table jobs, and a mapping file with which tracekit reads the table back.
 
 Source: docs/columns.md describes the columns, docs/mapping.md the mapping file. Text that a spreadsheet would run as a
-formula gets a leading single quote; the mapping file removes it again, so nothing is lost.
+formula gets a leading single quote. The mapping file removes the quote again, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")
-"""Columns that a mapping file does not fill, because they are read from the status words or counted."""
+"""Columns that a mapping file does not fill, because they are derived from the status words or counted."""
 
 _JOBS = schema.common("jobs")
 
@@ -34,7 +34,7 @@ class CsvTarget(Target):
     reads = "anything; tracekit reads it back with --map FILE.map.toml"
     fields = tuple(Field(c.name, c.description, c.name) for c in _JOBS.columns)
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("all", "jobs to export: all, or only those that request GPUs", ("all", "gpu")),
+        "jobs": Option("all", "jobs to export: all, or only jobs that request GPUs", ("all", "gpu")),
         "incomplete": Option("keep", "jobs that never ran or have unknown times", ("keep", "leave-out")),
         "guard": GUARD,
     }
@@ -42,7 +42,7 @@ class CsvTarget(Target):
     machines = False
     dates = True
     needs = "nothing; an empty cell means unknown"
-    lost = "attempts, placements, nodes, telemetry: the other tables"
+    lost = "the other tables: attempts, placements, nodes, telemetry"
     sources = ("docs/columns.md", "docs/mapping.md")
 
     def job_filter(self, options: Options) -> JobFilter:
@@ -59,7 +59,7 @@ class CsvTarget(Target):
         clusters = jobs.distinct("cluster")
         constant = clusters[0] if not bare and len(clusters) == 1 and named == jobs.count else None
         if named and not bare and constant is None:
-            log.note("when you read the table back, job ids start with their cluster")
+            log.note("when you read the table back, job ids begin with the cluster name")
         skipped = (*_DERIVED, *_derivable(jobs))
         stated = [name for name in ("queue_s", "run_s") if name not in skipped]
         write_csv(out.main, _rows(jobs, stated, bare=bare), log, guard=guard)
@@ -79,7 +79,7 @@ class CsvTarget(Target):
 
 
 def _derivable(jobs: JobSelection) -> list[str]:
-    """Return the durations that follow from the times for every job that has them; reading derives them again."""
+    """Return the durations that follow from the times for every job that has them. Reading derives them again."""
     beyond = {
         "queue_s": "queue_s IS NOT NULL AND (submit_time IS NULL OR start_time IS NULL)",
         "run_s": "run_s IS NOT NULL AND (start_time IS NULL OR end_time IS NULL)",
@@ -99,7 +99,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
         else [pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ") for name in times]
     )
     for block in jobs.blocks(*_JOBS.names):
-        # A duration derived from the times may be negative, and reading would reject it as a separate value.
+        # A duration derived from the times may be negative. Reading would reject it as a separate value.
         frame = block.select(_JOBS.names).with_columns(
             pl.when((pl.col(name) < 0) & pl.col("start_time").is_not_null()).then(None).otherwise(name).alias(name)
             for name in stated
@@ -113,7 +113,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
 
 
 def _words(jobs: JobSelection) -> tuple[str, dict[str, list[str]]]:
-    """Return the column of status words, and the words of each status; source words if they determine the status."""
+    """Return the column of status words, and each status's words: source words if they determine the status."""
     rows = jobs.rows("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL")
     own = [row[0] for row in rows]
     column = "source_status" if None not in own and len(set(own)) == len(own) else "status"

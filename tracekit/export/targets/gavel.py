@@ -1,10 +1,11 @@
 """Gavel: a trace of jobs, and the throughputs that determine how long they run.
 
 Source: github.com/stanford-futuredata/gavel, scheduler/utils.py (parse_trace, read_all_throughputs_json_v2), job.py and
-the traces in scheduler/traces. A job is a line of ten fields separated by tabs. Gavel has no run times: a job has a
-type and a number of steps, and a throughputs file gives the steps per second of each type on each kind of GPU, by the
-number of GPUs (scale factor). Without a throughputs file from Gavel, all jobs have a single type with one step per
-second, and a throughputs file for it is written next to the trace, so each job runs as long as in the Trace.
+the traces in scheduler/traces. A job is a line of ten fields separated by tabs. Gavel has no run times. Instead, a job
+has a type and a number of steps, and a throughputs file gives the steps per second of each type on each kind of GPU, by
+the number of GPUs (scale factor). If you give no throughputs file from Gavel, all jobs have a single type with one step
+per second, and a throughputs file for this type is written next to the trace. Each job then runs as long as in the
+Trace.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ class GavelTarget(Target):
         Field("6 steps", "count", "sum of the attempts' run times times the throughput of type and scale, at least 1"),
         Field("7 scale factor", "GPUs", "gpu_count"),
         Field("8 priority weight", "weight for a fair scheduler", "option weight"),
-        Field("9 SLO", "deadline divided by run time; -1 is none", "-1"),
+        Field("9 SLO", "deadline divided by run time, or -1 for none", "-1"),
         Field("10 arrival", "s since the first submission", "submit_time"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
         "job_type": Option(_OWN_TYPE, "type of every job, as spelled in the throughputs file", form="line"),
-        "throughputs": Option("", "a Gavel throughputs file (JSON); empty: one is written next to the trace"),
+        "throughputs": Option("", "a Gavel throughputs file (JSON); if empty, one is written next to the trace"),
         "gpus_per_node": GPUS_PER_NODE,
-        "worker": Option("v100", "GPU kind on which the jobs ran as long as the Trace records", form="line"),
+        "worker": Option("v100", "GPU kind on which jobs run as long as the Trace records", form="line"),
         "command": Option("true", "command of every job", form="line"),
         "weight": Option("1", "priority weight of every job", form="positive"),
     }
     companions: ClassVar[Mapping[str, str]] = {
-        _THROUGHPUTS: "throughputs of the job type, unless option throughputs names a file"
+        _THROUGHPUTS: "throughputs of the job type, unless the option throughputs names a file"
     }
     lost = "users, VCs, statuses, attempts, CPU jobs, limits"
     sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
@@ -74,7 +75,7 @@ class GavelTarget(Target):
             )
         if "'" in options.values["job_type"]:
             raise UsageError(
-                "holds a quote", where="--option job_type", hint="a Gavel throughputs file cannot contain it"
+                "contains a quote", where="--option job_type", hint="a Gavel throughputs file cannot contain quotes"
             )
 
     def beside(self, options: Options) -> tuple[str, ...]:
@@ -93,7 +94,9 @@ class GavelTarget(Target):
         else:
             rates = dict.fromkeys(scales, 1.0)
             out.companion(_THROUGHPUTS).write_bytes(_own_throughputs(kind, worker, sorted(scales)))
-            log.note(f"the Trace has no throughputs: one step per second on {worker} (options throughputs, worker)")
+            log.note(
+                f"the Trace has no throughputs, so {worker} does one step per second (options throughputs, worker)"
+            )
         missing = sorted(scale for scale in scales if not rates.get(scale))
         if missing:
             sizes = ", ".join(str(scale) for scale in missing)
@@ -149,7 +152,7 @@ def _lines(jobs: JobSelection, options: Options, rates: Mapping[int, float]) -> 
 
 
 def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
-    """Return throughputs of one type: one step per second alone, and none when sharing with another job."""
+    """Return throughputs of one type: one step per second alone, and none if a job shares GPUs with another job."""
     keys = [f"('{kind}', {scale})" for scale in scales]
     beside = {key: [0.0, 0.0] for key in keys}
     table = {worker: {key: {"null": 1.0, **beside} for key in keys}}
@@ -157,7 +160,7 @@ def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
 
 
 def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
-    """Return a job type's steps per second when alone on a kind of GPU, by number of GPUs.
+    """Return a job type's steps per second if it runs alone on a kind of GPU, by number of GPUs.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""Helios: the job log and quota table of each cluster, as released and as the study's simulator reads them.
+"""Helios: each cluster's job log and quota table, as released and as the study's simulator reads them.
 
 Source: github.com/S-Lab-System-Group/HeliosData (the columns) and HeliosArtifact, framework/QSSF Service/utils.py
 (trace_process) and data/vc_dict_generator.py. The simulator reads job_id, user, vc, jobname, gpu_num, cpu_num, state,
-submit_time and duration; the released logs lack jobname, which is written as the last column. It takes the VCs from
-cluster_gpu_number.csv, which has one line per day and one column per VC, in units of 8 GPUs. Times are local, in whole
-seconds.
+submit_time and duration; the released logs have no jobname, which is written as the last column. The simulator takes
+the VCs from cluster_gpu_number.csv, which has one line per day and one column per VC, in units of 8 GPUs. Times are
+local, in whole seconds.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# Write the GPUs of each VC by day as a Helios quota table.
+# Write each VC's GPUs by day as a Helios quota table.
 
 _NODE = 8
-"""GPUs per node in that simulator; the GPUs that a VC used are rounded up to whole nodes."""
+"""GPUs per node in that simulator, which rounds the GPUs that a VC used up to whole nodes."""
 
 _LONGEST = 36_525
 """Maximum number of days in a table."""
@@ -53,13 +53,13 @@ _LONGEST = 36_525
 def quota_table(
     jobs: JobSelection, cluster: str | None, zone: ZoneInfo, options: Options, log: ExportLog
 ) -> pl.DataFrame:
-    """Return one row per day: the date, each VC's GPUs in a column, and the total.
+    """Return one row per day with the date, a column with each VC's GPUs, and the total.
 
-    With --machines or --target-load, the nodes are divided in proportion to each VC's GPU time. Otherwise the GPUs come
-    from the table capacity, or, if it has no rows for the cluster, from the GPUs its jobs used at once, in whole nodes
-    of 8 GPUs.
+    With --machines or --target-load, the nodes are divided in proportion to each VC's GPU time. Otherwise, the GPUs
+    come from the table capacity. If that has no rows for the cluster, they are the GPUs that its jobs used at once, in
+    whole nodes of 8 GPUs.
 
-    `cluster` is None for jobs without a cluster, and the option `vc` is the VC of jobs without a VC. Days begin at
+    `cluster` is None for jobs without a cluster. The option `vc` names the VC of jobs without a VC. Days begin at
     midnight in `zone`.
     """
     unknown_vc = options.values["vc"]
@@ -83,8 +83,8 @@ def quota_table(
         }
         shown = cluster if cluster is not None else "unknown"
         log.note(
-            f"the Trace has no quotas: each VC of cluster {shown} gets the GPUs it used at once, in whole nodes of 8, "
-            "so hardly any job waits and policies do not differ (--machines, --target-load)"
+            f"the Trace has no quotas, so each VC of cluster {shown} gets the GPUs that it used at once, in whole "
+            "nodes of 8; hardly any job waits, and policies do not differ (--machines, --target-load)"
         )
     names = sorted(name for name in changes if name not in (None, "date", "total", ""))
     if first is None or last is None or (last - first).days > _LONGEST:
@@ -99,7 +99,7 @@ def quota_table(
 
 
 def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: ExportLog) -> dict[str | None, int]:
-    """Divide the nodes set by --machines or --target-load between VCs, in proportion to the GPU time of their jobs."""
+    """Divide the nodes set by --machines or --target-load among VCs, in proportion to their jobs' GPU time."""
     rows = jobs.rows(
         "SELECT vc, sum(work_s * size), max(size) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster AND size > 0 "
         "GROUP BY vc ORDER BY vc NULLS LAST",
@@ -127,7 +127,7 @@ def _divided(jobs: JobSelection, cluster: str | None, options: Options, log: Exp
 def _stated(
     jobs: JobSelection, cluster: str | None, zone: ZoneInfo
 ) -> tuple[dict[str | None, list[tuple[dt.date, int]]], dt.date, dt.date] | None:
-    """Return each VC's recorded quota changes (None is the whole cluster), and the first and last day of changes."""
+    """Return each VC's recorded quota changes (None for the whole cluster), and the first and last day of changes."""
     if not jobs.trace.has("capacity"):
         return None
     rows = (
@@ -148,7 +148,7 @@ def _stated(
 
 
 def _days(jobs: JobSelection, cluster: str | None, zone: ZoneInfo) -> tuple[dt.date | None, dt.date | None]:
-    """Return the days of the first and the last submission to a cluster."""
+    """Return the days of the first and last submission to a cluster."""
     query = "SELECT min(submit_time), max(submit_time) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster"
     (times,) = jobs.rows(query, {"cluster": cluster})
     if times[0] is None:
@@ -162,7 +162,7 @@ def _local_day(time: dt.datetime, zone: ZoneInfo) -> dt.date:
 
 
 def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
-    """Return the value on each day: that of the latest change so far, or 0 before the first change."""
+    """Return the value on each day, which is that of the latest change so far, or 0 before the first change."""
     out, place, value = [], 0, 0
     for day in days:
         while place < len(steps) and steps[place][0] <= day:
@@ -173,7 +173,7 @@ def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
 
 
 _BEGIN = dt.date(2020, 4, 1)
-"""The study's simulator uses jobs from this local time on (trace_process in its utils.py)."""
+"""Local time from which the study's simulator uses jobs (trace_process in its utils.py)."""
 _FOLDER = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _ID = r"0|-?[1-9][0-9]{0,17}"
 _STATES = {
@@ -199,7 +199,7 @@ class HeliosTarget(Target):
     folder = True
     dates = True
     fields = (
-        Field("job_id", "whole number, unique in its cluster", "job_id without the cluster, else 1 and up"),
+        Field("job_id", "whole number, unique in its cluster", "job_id without the cluster, else numbers from 1"),
         Field("user", "submitting user", "user (option user)"),
         Field("vc", "virtual cluster", "vc (option vc)"),
         Field("gpu_num", "GPUs", "gpu_count"),
@@ -212,16 +212,18 @@ class HeliosTarget(Target):
         Field("duration", "s", "sum of the attempts' run times"),
         Field("queue", "s", "start_time - submit_time"),
         Field("jobname", "name of the job, for predictions", "name, else empty"),
-        Field("cluster_gpu_number.csv", "GPUs of each VC by day", "capacity, else the most GPUs each VC used at once"),
+        Field(
+            "cluster_gpu_number.csv", "each VC's GPUs by day", "capacity, else the most GPUs that each VC used at once"
+        ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("all", "jobs to export; the simulator itself drops jobs without GPUs", ("all", "gpu")),
+        "jobs": Option("all", "jobs to export; the simulator drops jobs without GPUs", ("all", "gpu")),
         "incomplete": INCOMPLETE,
         "fractions": FRACTIONS,
         "timezone": Option("Asia/Shanghai", "time zone of the times; tracekit reads Helios logs in Asia/Shanghai"),
-        "cluster": Option("Cluster", "folder of jobs whose cluster is unknown"),
-        "user": Option("unknown", "user of jobs without one; may be empty"),
-        "vc": Option("default", "VC of jobs without one; may be empty"),
+        "cluster": Option("Cluster", "folder for jobs whose cluster is unknown"),
+        "user": Option("unknown", "user of jobs without a user; may be empty"),
+        "vc": Option("default", "VC of jobs without a VC; may be empty"),
         "least_s": Option("0", "shortest duration written [s]; the simulator never ends a job of 0 s"),
         "guard": GUARD,
     }
@@ -251,7 +253,7 @@ class HeliosTarget(Target):
         options.count("least_s")
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
-        """Write the log and the quotas of each cluster."""
+        """Write each cluster's log and quotas."""
         folders = _folders(jobs, options, log)
         for column in ("user", "vc"):
             log.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
@@ -270,7 +272,7 @@ class HeliosTarget(Target):
 
 
 def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *, least: int) -> None:
-    """Note which valid jobs of a log the study's simulator drops or never ends."""
+    """Note which valid jobs in a log the study's simulator drops or never ends."""
     begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
     early = jobs.count_where(f"size > 0 AND submit_time < TIMESTAMP '{begin}'")
     log.changed(
@@ -278,8 +280,8 @@ def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *
         f"the study's simulator drops them, because they were submitted before it begins on {_BEGIN} (--shift-to)",
     )
     log.setting(
-        f"data/vc_dict_generator.py first; then simulator.py treats its first job as submitted on {_BEGIN} "
-        f"and uses only the days of trace_range: set that to ('{_BEGIN} 00:00:00', the last day) for all jobs"
+        f"data/vc_dict_generator.py first; then simulator.py treats the first job as submitted on {_BEGIN} and uses "
+        f"only the days in trace_range: to use all jobs, set it to ('{_BEGIN} 00:00:00', the last day)"
     )
     if not least:
         empty = jobs.count_where("size > 0 AND work_s < 0.5")
@@ -287,15 +289,15 @@ def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *
 
 
 def _folders(jobs: JobSelection, options: Options, log: ExportLog) -> dict[str | None, str]:
-    """Return the folder of each cluster; names that cannot be folder names are replaced by numbers."""
+    """Return the folder of each cluster. Names that cannot be folder names are replaced by numbers."""
     folders: dict[str | None, str] = {}
     for number, cluster in enumerate(jobs.distinct("cluster"), start=1):
         fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
         folders[cluster] = cluster if fits else f"cluster-{number}"
         if not fits:
             log.note(
-                f"the cluster '{cluster}' is in the folder {folders[cluster]} because its name is not a valid "
-                "folder name"
+                f"the cluster '{cluster}' is in the folder {folders[cluster]}, because its name is not a valid folder "
+                "name"
             )
     unknown = jobs.unknown("cluster")
     if unknown:
@@ -344,7 +346,7 @@ def _write_logs(
                 written[cluster] += rows.height
     log.changed(rounded, "times were truncated to whole seconds")
     if quoted:
-        log.note(f"{quoted:,} texts that look like formulas got a leading quote (option guard)")
+        log.note(f"{quoted:,} values that look like formulas got a leading quote (option guard)")
 
 
 def _with_parts() -> pl.Expr:

@@ -1,9 +1,9 @@
-"""OpenDC: a workload of tasks and fragments, two Parquet files in a folder.
+"""OpenDC: a workload of tasks and fragments, in two Parquet files in a folder.
 
 Source: github.com/atlarge-research/opendc, site/docs/documentation/Input/Workload.md, and opendc-trace-api,
 formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, required columns). A task requests
-cores and GPUs and their speed [MHz]; its fragments give the speed in use and its duration. A Trace has no speeds, so
-each task has one fragment that lasts its whole run time.
+cores and GPUs with their speed [MHz]. Its fragments give the speed in use and for how long. A Trace has no speeds, so
+each task has one fragment that lasts for its whole run time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OpenDCTarget(Target):
         Field("tasks duration", "ms", "sum of the attempts' run times, at least 1 ms"),
         Field("tasks cpu_count", "cores", "cpu_count rounded up (option cpus)"),
         Field("tasks cpu_capacity", "MHz of all cores", "cpu_count times option cpu_mhz"),
-        Field("tasks mem_capacity", "MB", "memory_gib, 0 if unknown"),
+        Field("tasks mem_capacity", "MB", "memory_gib, or 0 if unknown"),
         Field("tasks gpu_count", "GPUs", "gpu_count"),
         Field("tasks gpu_capacity", "MHz of all GPUs", "gpu_count times option gpu_mhz"),
         Field("fragments id", "int32", "the task's"),
@@ -73,8 +73,8 @@ class OpenDCTarget(Target):
         "cpus": Option("1", "CPU cores of a job without a CPU request", form="count"),
         "cpu_mhz": Option("2000", "speed of a core [MHz]", form="positive"),
         "gpu_mhz": Option("1000", "speed of a GPU [MHz]", form="positive"),
-        "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1", form="share"),
-        "gpu_load": Option("1", "share of its GPUs that a job uses, 0 to 1", form="share"),
+        "cpu_load": Option("1", "share of its cores that a job uses, from 0 to 1", form="share"),
+        "gpu_load": Option("1", "share of its GPUs that a job uses, from 0 to 1", form="share"),
     }
     dates = True
     lost = "users, VCs, statuses, attempts, GPU models, measured use"
@@ -91,7 +91,7 @@ class OpenDCTarget(Target):
                     jobs.count, "cpu_load, gpu_load")  # fmt: skip
         groups = cluster_groups(jobs, log, options)
         hosts = [f"{counted(n, 'hosts')} with {counted(gpus, 'GPUs')}{' each' if n > 1 else ''}" for n, gpus in groups]
-        log.setting(f"the topology of the experiment needs {' and '.join(hosts)}")
+        log.setting(f"the experiment's topology needs {' and '.join(hosts)}")
         cpu_mhz, gpu_mhz = options.positive("cpu_mhz"), options.positive("gpu_mhz")
         cpu_load, gpu_load = options.number("cpu_load"), options.number("gpu_load")
         with (
@@ -99,7 +99,7 @@ class OpenDCTarget(Target):
             _writer(out.member("fragments.parquet"), _FRAGMENTS, {"gpu_usage": pa.float64()}) as fragments,
         ):
             for block in jobs.blocks("job_id", "submit_time", "work_s", "size", "cpu_count", "memory_gib"):
-                # At least one core, because a task without cores cannot run.
+                # Write at least one core, because a task without cores cannot run.
                 rows = block.select(
                     id="n",
                     name="job_id",

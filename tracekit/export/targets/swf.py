@@ -1,8 +1,8 @@
-"""Standard Workload Format 2.2, which most simulators of batch schedulers read.
+"""Standard Workload Format 2.2, which most batch scheduler simulators read.
 
 Source: the definition at the Parallel Workloads Archive (www.cs.huji.ac.il/labs/parallel/workload/swf.html), and
 Chapin et al., JSSPP'99. Comment lines begin with a semicolon, a job is a line of 18 numbers, and -1 means unknown. The
-format has only processors; here a processor is a GPU or a CPU core (option processors).
+format has only processors. Here, a processor is a GPU or a CPU core (option processors).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NUMBER = r"0|[1-9][0-9]{0,8}"
 _JOB_NUMBER = r"0|[1-9][0-9]{0,14}"
 
 FIELDS = (
-    Field("1 job number", "identifies the job", "job_id if all are numbers, else from 1 in submission order"),
+    Field("1 job number", "identifies the job", "job_id if all ids are numbers, else from 1 in submission order"),
     Field("2 submit time", "s since the start of the log", "submit_time"),
     Field("3 wait time", "s", "start_time - submit_time"),
     Field("4 run time", "s of wall-clock time", "run_s, or the sum of its attempts (option run_time)"),
@@ -73,13 +73,13 @@ class SwfLayout:
     """The layout of a log's lines."""
 
     run: str = "run_s"
-    """Column of the run time: run_s is wall-clock time, work_s is without gaps."""
+    """Run-time column: run_s for wall-clock time, or work_s for the time without gaps."""
     exact: bool = False
     """Whether fractions of a second are written."""
     memory_unknown: int = -1
-    """Memory of a job without a memory request [KB]."""
+    """Memory written for a job without a memory request [KB]."""
     limit_is_run: bool = False
-    """Whether a job without a requested time gets its run time as requested time; if not, the time is unknown."""
+    """Whether a job without a requested time gets its run time instead. If not, the requested time is unknown."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Numbers:
 
 
 def numbered(jobs: JobSelection, log: ExportLog) -> Numbers:
-    """Return numbers for users, groups, VCs and clusters: the names if all are numbers, otherwise in order of names."""
+    """Return numbers for users, groups, VCs and clusters: their names if all are numbers, else in order of names."""
     other = jobs.count_where(f"NOT regexp_full_match(job_id, '{_JOB_NUMBER}')")
     if other:
         log.note("some job ids are not numbers, so jobs are numbered from 1 in submission order")
@@ -120,14 +120,14 @@ def write_swf(
     total: int,
     notes: tuple[str, ...] = (),
 ) -> None:
-    """Write the comment lines, and a line of 18 fields per job.
+    """Write the comment lines, and one line of 18 fields per job.
 
     Parameters
     ----------
     processors : str
         What a processor represents, such as 'GPU'.
     total : int
-        Number of processors of the machine; 0 means unknown.
+        Number of processors in the machine, or 0 if unknown.
     notes : tuple of str
         Further comments.
     """
@@ -144,7 +144,7 @@ def _job_lines(jobs: JobSelection, numbers: Numbers, layout: SwfLayout, log: Exp
         "memory_gib", "time_limit_s", "status", "user", "group", "vc", "cluster",
     ):  # fmt: skip
         started = pl.col("start_time").is_not_null()
-        # A job cancelled in the queue leaves after its wait, with run time 0 on 0 processors.
+        # A job cancelled in the queue leaves after its wait, with a run time of 0 on 0 processors.
         gave_up = ~started & (pl.col("status") == "cancelled").fill_null(value=False)
         waited = (pl.col("end_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6
         wall = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
@@ -192,7 +192,7 @@ def _number(column: str, numbers: dict[str, int]) -> pl.Expr:
 
 
 def _plain(value: pl.Expr) -> pl.Expr:
-    """Return numbers as text: whole numbers without a decimal point, and -1 for unknown."""
+    """Format numbers as text: whole numbers without a decimal point, and unknown numbers as -1."""
     known = pl.when(value.is_finite() & (value.abs() < 1e15)).then(value)
     whole = known == known.floor()
     return pl.when(whole).then(known.cast(pl.Int64).cast(pl.String)).otherwise(known.cast(pl.String)).fill_null("-1")
@@ -222,7 +222,9 @@ def _header(jobs: JobSelection, numbers: Numbers, processors: str, total: int, n
             keys += [(key, f"{number} {printable(name)}") for name, number in found.items() if str(number) != name]
     remarks = [f"a processor is a {processors}", *notes]
     if base == "shifted":
-        remarks.append("dates are shifted" if jobs.shift_us else "dates are shifted: only hours and weekdays hold")
+        remarks.append(
+            "dates are shifted" if jobs.shift_us else "dates are shifted, so only hours and weekdays are real"
+        )
     keys += [("Note", printable(text)) for text in remarks]
     return [f"; {key}: {value}" for key, value in keys]
 
@@ -232,23 +234,23 @@ class SwfTarget(Target):
 
     name = "swf"
     title = "Standard Workload Format 2.2"
-    reads = "any simulator for Parallel Workloads Archive logs; tracekit reads it back with processors_are_gpus=yes"
+    reads = "any simulator that reads Parallel Workloads Archive logs; tracekit reads it with processors_are_gpus=yes"
     fields: ClassVar[tuple[Field, ...]] = FIELDS
     options: ClassVar[Mapping[str, Option]] = {
-        "jobs": Option("gpu", "jobs to export: only those that request processors, or all", ("gpu", "all")),
+        "jobs": Option("gpu", "jobs to export: only jobs that request processors, or all", ("gpu", "all")),
         "processors": Option("gpus", "what a processor represents", ("gpus", "cpus")),
         "fractions": Option("up", "how to handle a fraction of a processor", ("up", "keep", "leave-out")),
         "incomplete": Option("keep", "jobs that never ran or have unknown times", ("keep", "leave-out")),
         "run_time": Option(
-            "wall", "run time including the gaps between attempts, or the sum of attempts", ("wall", "attempts")
+            "wall", "run time: including the gaps between attempts, or the sum of attempts", ("wall", "attempts")
         ),
-        "seconds": Option("whole", "times in whole seconds, as readers expect, or exact", ("whole", "exact")),
+        "seconds": Option("whole", "times: in whole seconds, as readers expect, or exact", ("whole", "exact")),
     }
     machines = False
     dates = True
     needs = "nothing; -1 means unknown"
     lost = (
-        "names of users, groups and jobs, GPU models, nodes, attempts; statuses other than completed, failed, cancelled"
+        "names of users, groups and jobs; GPU models, nodes, attempts; statuses except completed, failed and cancelled"
     )
     sources = ("www.cs.huji.ac.il/labs/parallel/workload/swf.html", "Chapin et al., JSSPP'99")
 
@@ -266,16 +268,18 @@ class SwfTarget(Target):
         total, notes = jobs.machines[2] if gpus else 0, []
         if not total:
             total = jobs.peak
-            held = f"{total:,}, the most that jobs used at once" if total else "left out"
-            notes += ["MaxProcs is the most processors that jobs used at once"] if total else []
+            held = f"the file has {total:,}, the most that jobs used at once" if total else "it is left out"
+            notes += ["MaxProcs is the largest number of processors that jobs used at once"] if total else []
             log.note(f"MaxProcs is not in the Trace: {held}")
         if attempts:
             notes.append("run times are sums of attempts, without the gaps between them")
         undated = jobs.count_where("submit_time IS NULL AND start_time IS NOT NULL")
-        log.changed(undated, "times count from the submission, which is unknown, so their start time is lost")
+        log.changed(
+            undated, "times count from the submission, which is unknown for these jobs, so their start time is lost"
+        )
         log.changed(
             jobs.count_where("status IN ('timeout', 'node_fail', 'out_of_memory', 'preempted', 'running', 'pending')"),
-            "the format has no code for their status, so it became failed (0), cancelled (5) or unknown (-1)",
+            "the format has no code for their status, which became failed (0), cancelled (5) or unknown (-1)",
         )
         if numbers.users:
             log.note(f"users are numbered from 1 to {len(numbers.users):,}, because the format has no user names")
@@ -286,17 +290,17 @@ class SwfTarget(Target):
 # AccaSim reads the same format and a system configuration (JSON).
 #
 # Source: github.com/cgalleguillosm/accasim, `utils/reader_class.py` (the default reader and parser), `utils/misc.py`
-# (its patterns: every field is a whole number) and config/HPC2N.config. Its reader uses submission, duration, requested
-# time, requested processors (else allocated processors), and requested memory (else used memory). It stops at a job
-# with unknown processors or memory, so neither is -1 here. Its schedulers use the requested time as the expected
-# duration. A processor is a GPU, which the configuration calls a core.
+# (its patterns, in which every field is a whole number) and config/HPC2N.config. The reader uses submission, duration,
+# requested time, requested processors (else allocated processors), and requested memory (else used memory). It stops at
+# a job with unknown processors or memory, so neither is -1 here. AccaSim's schedulers use the requested time as the
+# expected duration. A processor is a GPU, which the configuration calls a core.
 
 _CONFIG = ".config"
 _UNLIMITED_KB = 2**40
 
 
 class AccaSimTarget(Target):
-    """SWF without unknown numbers, and a system configuration."""
+    """SWF without unknown values, and a system configuration."""
 
     name = "accasim"
     title = "AccaSim"
@@ -304,23 +308,23 @@ class AccaSimTarget(Target):
     fields = (
         *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "12"))),
         Field("9 requested time", "s", "time_limit_s, else the run time (option requested_time)"),
-        Field("10 requested memory", "KB per processor", "memory_gib / processors, 0 if unknown"),
+        Field("10 requested memory", "KB per processor", "memory_gib / processors, or 0 if unknown"),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "jobs": CPU_JOBS,
         "fractions": FRACTIONS,
         "run_time": Option(
-            "attempts", "run time as the sum of attempts, or including the gaps between them", ("attempts", "wall")
+            "attempts", "run time: the sum of attempts, or including the gaps between them", ("attempts", "wall")
         ),
         "requested_time": Option(
             "run",
-            "for jobs without a time limit: their run time, or unknown; SJF, LJF and EASY order by it",
+            "requested time of jobs without a time limit: their run time, or unknown; SJF, LJF and EASY order by it",
             ("run", "-1"),
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
         "node_memory_gib": Option(
-            "", "host memory per node [GiB]; empty: enough never to be the limit", form="positive"
+            "", "host memory per node [GiB]; if empty, enough never to be the limit", form="positive"
         ),
     }
     companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, and cores and memory per node"}
@@ -349,7 +353,7 @@ class AccaSimTarget(Target):
             "resources": {f"g{n}": nodes for n, (nodes, _) in enumerate(groups)},
         }
         files = (out.target.name, out.target.stem + _CONFIG)
-        log.setting(f"Simulator('{files[0]}', '{files[1]}', dispatcher): a core is a GPU")
+        log.setting(f"Simulator('{files[0]}', '{files[1]}', dispatcher), in which a core is a GPU")
         out.companion(_CONFIG).write_text(json.dumps(system, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
-"""Tiresias: the simulator's job trace and cluster specification, both CSV.
+"""Tiresias: the simulator's job trace and cluster specification, both as CSV.
 
 Source: github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py (parse_job_file, parse_cluster_spec), jobs.py
 (add_job) and models.py (model names). Each line is a job with job_id, num_gpu, submit_time, iterations, model_name,
-duration and interval; times are whole seconds from 0. The file name must end in .csv, because it determines the
-delimiter. Tiresias's own policies ignore model and iterations; the model sets memory and traffic.
+duration and interval. Times are whole seconds from 0. The file name must end in .csv, because the simulator chooses the
+delimiter by it. Tiresias's own policies ignore model and iterations. The model determines memory and traffic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TiresiasTarget(Target):
         "iterations_per_second": Option("1", "training steps per second of a job", form="positive"),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
-        "nodes_per_switch": Option("", "nodes per switch; empty: all nodes below one switch", form="count"),
+        "nodes_per_switch": Option("", "nodes per switch; if empty, all nodes are below one switch", form="count"),
         "cpus_per_node": Option("64", "CPU cores per node", form="count"),
         "memory_per_node": Option("256", "host memory per node [GB]", form="count"),
     }
@@ -117,7 +117,7 @@ def _rows(jobs: JobSelection, model: str, rate: float, log: ExportLog) -> Iterat
 
 
 def _with_intervals(rows: pl.DataFrame, following: int) -> pl.DataFrame:
-    """Add the column interval [s], the time to the next submission, which is `following` for the last row."""
+    """Add the column interval, the time to the next submission, which is `following` for the last row [s]."""
     return rows.with_columns(interval=pl.col("submit_time").shift(-1, fill_value=following) - pl.col("submit_time"))
 
 

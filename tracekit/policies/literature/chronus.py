@@ -1,4 +1,4 @@
-"""Chronus: jobs with deadlines get reserved leases; the other leases go to the smallest remaining GPU time."""
+"""Chronus: jobs with deadlines get reserved leases, and the other leases go to the smallest remaining GPU time."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Need(NamedTuple):
     leases: int
     """Number of leases, each for all GPUs of the job."""
     end: int
-    """First lease that is too late for the job."""
+    """First lease that begins too late for the job."""
 
 
 class Reservations:
-    """Promised GPUs by pool and lease.
+    """The GPUs promised in each pool and lease.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Reservations:
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Reserve a job's leases from `low` on, as late as possible; return False if they do not fit."""
+        """Reserve a job's leases from `low` on, as late as possible. Return False if they do not fit."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -59,7 +59,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Reserve more leases for a job from `low` on; return False and reserve none if they do not fit."""
+        """Reserve more leases for a job from `low` on. If they do not fit, reserve none and return False."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -78,16 +78,16 @@ class Reservations:
             del self.of[job]
 
     def drop_first(self, job: int, count: int, low: int) -> None:
-        """Remove up to `count` of a job's leases from `low` on, the first ones, and its past leases."""
+        """Remove the first leases of a job from `low` on, up to `count`, and its past leases."""
         need, had = self.of[job]
         had = had[had >= low]
         self._used[need.pool, had[:count] - self._first] -= need.gpus
         self.of[job] = need, had[count:]
 
     def move_all(self, needs: Sequence[Need], low: int, capacity: Ints) -> bool:
-        """Reserve again for all jobs with leases, the least slack first.
+        """Repeat the reservations of all jobs with leases, the least slack first.
 
-        Return False and change nothing if a job finds no room.
+        If a job finds no room, change nothing and return False.
         """
         self._between(0, low, max(need.end for need in needs))
         old, used = self.of, self._used.copy()
@@ -100,19 +100,19 @@ class Reservations:
         return True
 
     def solve(self, needs: Sequence[Need], low: int, capacity: Ints, limit: int, cells: int) -> bool:
-        """Reserve again for all jobs with leases, anywhere with room, by an integer program (HiGHS).
+        """Repeat the reservations of all jobs with leases, anywhere with room, by an integer program (HiGHS).
 
         Parameters
         ----------
         limit : int
-            Maximum number of search nodes; a program not solved by then counts as infeasible.
+            Maximum number of search nodes. A program that is not solved by then counts as infeasible.
         cells : int
-            Maximum number of pairs of a job and a lease; a larger program is not tried.
+            Maximum number of pairs of a job and a lease. A larger program is not tried.
 
         Returns
         -------
         bool
-            Whether all jobs fit; if not, nothing changes.
+            Whether all jobs fit. If not, nothing changes.
         """
         length = np.array([need.end - low for need in needs])
         if (length <= 0).any() or int(length.sum()) > cells:
@@ -143,7 +143,7 @@ class Reservations:
         self.of[need.job] = need, leases
 
     def _between(self, pool: int, low: int, high: int) -> Ints:
-        """Return the GPUs promised in leases from `low` to `high` - 1; forget leases that are much earlier."""
+        """Return the GPUs promised in leases from `low` to `high` - 1, and forget much earlier leases."""
         width = self._used.shape[1]
         if high - self._first > width:
             kept = self._used[:, max(low - self._first, 0) :]
@@ -154,11 +154,11 @@ class Reservations:
 
 
 _DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
-"""Priority groups, first to last."""
+"""Priority groups, from first to last."""
 
 
 class _Leasing(Turns):
-    """Plans by promises and the leases reserved for them."""
+    """Plans based on promises and the leases reserved for them."""
 
     def set_up(self) -> None:
         """Compute the deadlines and the need of each job."""
@@ -172,7 +172,7 @@ class _Leasing(Turns):
         restart = self.overhead_ms[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: Floats = p["margin"] * whole
-        """Assumed need of each job over its run time; it includes a restart per lease and the margin (n,)."""
+        """Assumed need of each job relative to its run time, including a restart per lease and the margin (n,)."""
 
     def begin(self, view: View) -> None:
         self.promises.begin()
@@ -230,7 +230,7 @@ class _Leasing(Turns):
             self.promises.state[j] = PROMISED if found else DECLINED
 
     def _needs(self, j: int, low: int) -> list[Need]:
-        """Return the need of a job in each pool in which it could meet its deadline, the fastest pool first."""
+        """Return a job's need in each pool where it could meet its deadline, the fastest pool first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
         kind = self.pools.kind[j]
         found = []
@@ -241,7 +241,7 @@ class _Leasing(Turns):
         return found
 
     def _leases(self, j: int, pool: int) -> int:
-        """Return the number of leases that a job still needs in a pool, at least one."""
+        """Return the number of leases, at least one, that a job still needs in a pool."""
         speed = max(int(self.speed[self.pools.kind[j], pool]), 1)
         return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
 
@@ -297,31 +297,32 @@ class _Leasing(Turns):
 
 
 class Chronus(Planned):
-    """Reserved leases for jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus).
+    """Reserved leases for jobs with deadlines, and smallest remaining GPU time first for the others (Chronus).
 
     Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can be reserved for
     as many whole leases as it needs before the deadline, as late as possible. If that fails, the leases of all admitted
-    jobs are reserved again, the least slack first; if that fails too, admission=program tries an integer program. We
+    jobs are reserved again, the least slack first. If that also fails, admission=program tries an integer program. We
     assume that a job needs its run time, the restart overhead of each lease and the margin. When a lease begins, all
     GPUs are allocated again: first to admitted jobs that have reserved this lease, then to best-effort jobs, then to
-    admitted jobs ahead of schedule. Within each group, the smallest remaining run time times GPUs goes first, and jobs
-    that do not fit are skipped. A job keeps its GPUs for the lease or until it ends. With between=on, GPUs that become
-    free during a lease go to waiting jobs in the same order for the rest of the lease; otherwise they stay idle. A
-    promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are best-effort jobs.
-    With declined=drop, declined jobs never run; their number is reported. Run times are known. Gangs may be spread over
-    nodes.
+    admitted jobs ahead of schedule. Within each group, the job with the smallest remaining run time times GPUs goes
+    first, and jobs that do not fit are skipped. A job keeps its GPUs for the lease or until it ends. With between=on,
+    GPUs that become free during a lease go to waiting jobs, in the same order, for the rest of the lease. Otherwise,
+    they stay idle. A promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline are
+    best-effort jobs. With declined=drop, declined jobs never run, and their number is reported. Run times are known.
+    Gangs may be spread over nodes.
 
     Equal to
     --------
-    - With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of leases.
-    - With slo=0 and an infinite lease: ssf,scan=skip,fit=count.
-    - With admission=none: as slo=0, but the deadlines of all jobs are counted.
+    - With slo=0, between=off and overhead=none, the policy equals srsf,fit=count if jobs arrive and end when leases
+      begin.
+    - With slo=0 and an infinite lease, the policy equals ssf,scan=skip,fit=count.
+    - With admission=none, the policy equals slo=0, but counts the deadlines of all jobs.
 
     Sources
     -------
-    - Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, reserved late, the
-      least slack first, GPUs between leases, the order by class, remaining time times GPUs and age, the margin, the
-      overhead per lease, and the preset chronus.
+    - Gao et al., Chronus (SoCC'21), as in its released code: leases; whole leases before a deadline, reserved late and
+      with the least slack first; GPUs between leases; the order by class, by remaining time times GPUs, and by age; the
+      margin; the overhead per lease; and the preset chronus.
     - Our choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an hour if a unit is a
       minute); every job has a deadline; a job that cannot meet its deadline is a best-effort job, while the code puts
       it last (declined=last); admitted jobs also run ahead of schedule; jobs are admitted one by one, the program
@@ -337,23 +338,28 @@ class Chronus(Planned):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; none: no job is admitted, and deadlines are counted but not promised",
+                "how leases are reserved; with none, no job is admitted, and deadlines are counted but not promised",
                 ("greedy", "program", "none"),
             ),
             declined("last"),
-            Parameter("between", True, "also allocate free GPUs between the starts of leases"),
+            Parameter("between", True, "allocate free GPUs also between the starts of leases"),
             Parameter(
-                "margin", 1.1, "factor on the run time that a job is assumed to need [1]", minimum=1, maximum=1000
+                "margin",
+                1.1,
+                "assumed run time of a job, as a multiple of its actual run time [1]",
+                minimum=1,
+                maximum=1000,
             ),
             Parameter(
                 "repack",
                 64,
-                "with this many admitted jobs or more, existing leases stay as they are; 0: leases never move [jobs]",
+                "number of admitted jobs from which existing leases no longer move; 0 for leases that never move "
+                "[jobs]",
             ),
             Parameter(
                 "limit",
                 100,
-                "maximum number of search nodes of the program; if it is still unsolved, the job is declined",
+                "maximum number of search nodes of the program; if it is not solved by then, the job is declined",
             ),
             Parameter("cells", 20_000, "maximum number of pairs of a job and a lease for which the program is tried"),
             overhead("chronus"),

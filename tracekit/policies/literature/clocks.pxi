@@ -1,4 +1,4 @@
-# Give GPUs and clocks where an additional watt saves most time.
+# Give GPUs and clocks to the jobs for which an additional watt saves most time.
 
 # Scale and limit of a step's worth [ms / mW], which is compared as a whole number.
 cdef double _WORTH_SCALE = 1e9
@@ -13,7 +13,7 @@ cdef inline double flow_time(FlowRow* row, int64_t gpus, int64_t clock, double s
 cdef inline double flow_worth(
     FlowRow* row, int64_t gpus, int64_t clock, double[:, ::1] drawn, double sigma, double[::1] speed
 ):
-    """Return the time that a step saves per additional mW; 0 if it saves none."""
+    """Return the time that a step saves per additional mW, or 0 if it saves none."""
     cdef double gain = flow_time(row, row.gpus, row.clock, sigma, speed) - flow_time(row, gpus, clock, sigma, speed)
     cdef double more = gpus * drawn[row.kind, clock] - row.gpus * drawn[row.kind, row.clock]
     if gain <= 0:
@@ -22,7 +22,7 @@ cdef inline double flow_worth(
 
 
 cdef inline int64_t flow_step(FlowRow* row, int64_t free, double[:, ::1] drawn, double sigma, double[::1] speed):
-    """Find the better of a job's next steps, twice the GPUs or the next clock; return its scaled worth, 0: none."""
+    """Find the better of a job's next steps: twice the GPUs, or the next clock. Return its scaled worth, or 0."""
     cdef double worth
     cdef double best = 0
     cdef int64_t gpus = min(2 * row.gpus, row.high)
@@ -49,18 +49,18 @@ def raise_flow(
     Entry[::1] heap,
     int32_t[::1] at,
 ):
-    """Take the steps that save most time per additional mW while GPUs and power last; return the power left.
+    """Take the steps that save most time per additional mW while GPUs and power last. Return the power left.
 
     A job whose best step needs more power than is left takes no other step.
 
     Parameters
     ----------
     rows : array (k,)
-        Jobs; `gpus` and `clock` are the guaranteed values and are increased.
+        Jobs. On input, `gpus` and `clock` are the guaranteed values; they are increased.
     drawn : array (D, K)
         Power of a GPU beyond its idle power, by kind of job and clock [mW].
     speed : array (K,)
-        Speed at each clock; the first is 1.
+        Speed at each clock, 1 for the first.
     sigma : float
         Overhead of each additional GPU.
     free : array (P,)

@@ -1,4 +1,4 @@
-"""GPU clock policies: one clock for all GPUs under a power cap, or one per job (after CD-GPC and PowerFlow)."""
+"""GPU clock policies: one clock for all GPUs under a power cap, or one clock per job (after CD-GPC and PowerFlow)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-SHARE = Parameter("share", 0.7, "cap as a share of the power that all GPUs draw when fully used", maximum=1)
+SHARE = Parameter("share", 0.7, "cap, as a share of the power that all GPUs draw when fully used", maximum=1)
 
 _CLOCKS = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 _ENDLESS = 1 << 62
@@ -37,27 +37,27 @@ _ENDLESS = 1 << 62
 class PowerCapped(Policy):
     """One clock for all GPUs, as high as the power cap allows.
 
-    Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get the highest
-    clock of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most the cap according
-    to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the power that
-    all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times at full
-    clock.
+    Jobs start as under fifo, sjf or ssf, and are never stopped. After every event, all running jobs get the same clock:
+    the highest of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most the cap
+    according to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the
+    power that all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times
+    at full clock.
 
     Equal to
     --------
-    - With cap_w=inf: the policy that `order` names.
-    - With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.
+    - With cap_w=inf, power-cap equals the policy that `order` names.
+    - With s0 = 1 in the models, a lower clock saves nothing, so the clock is 0.4 as soon as the cap applies.
 
     Sources
     -------
-    - Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each job.
-    - Our choice: one clock for all GPUs, and the clock steps.
+    - PowerFlow (arXiv 2304.06381): only its power model, without its choice of GPUs and clocks for each job.
+    - Our choices: one clock for all GPUs, and the clock steps.
     """
 
     card = Card(
         name="power-cap",
         parameters=(
-            Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share` [W]"),
+            Parameter("cap_w", 0.0, "power cap for all GPUs together, or 0 to use `share` [W]"),
             SHARE,
             ORDER,
             scan("stop"),
@@ -89,7 +89,7 @@ def full_w(cluster: Cluster, models: Models) -> float:
     return float((most[cluster.model] * cluster.gpus).sum())
 
 
-CAP_W = Parameter("cap_w", 0.0, "power cap of all GPUs together; 0: use `share`, inf: no cap [W]")
+CAP_W = Parameter("cap_w", 0.0, "power cap for all GPUs together, 0 to use `share`, or inf for no cap [W]")
 LEAST = Parameter(
     "least", 0.4, "lowest clock, as a share of the full clock; clocks are 0.1 apart", minimum=0.1, maximum=1
 )
@@ -99,7 +99,7 @@ _MOST_MW = 1 << 60
 
 @dataclass(frozen=True)
 class ClockTable:
-    """K clocks, the full clock first, and a GPU's power at each clock with a job of each of D kinds."""
+    """K clocks, the full clock first, and a GPU's power at each clock for each of D kinds of jobs."""
 
     ppm: Ints
     """The clocks [ppm] (K,)."""
@@ -114,7 +114,7 @@ class ClockTable:
 
 
 def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower, least: float) -> ClockTable:
-    """Return the clocks 1.0, 0.9, ... down to `least`, and the power of the jobs at these clocks (M7)."""
+    """Return the clocks 1.0, 0.9, ... down to `least`, and the jobs' power at these clocks (M7)."""
     steps = np.arange(10, 0, -1)[: 1 + round((1 - least) * 10 - 1e-9)] / 10
     u = utilization_ppm(models, jobs) / 1e6
     draw = power.draw
@@ -133,12 +133,12 @@ def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower,
 
 
 class ClockProgram:
-    """Chooses one clock for each job, to keep the sum of costs small within the available power.
+    """Chooses one clock for each job to keep the sum of costs small within the available power.
 
-    It uses the Lagrangian dual of the program in which jobs may divide their time between clocks: given a price of
+    It uses the Lagrangian dual of the program in which jobs may divide their time between clocks. For a given price of
     power, each kind of job takes the clock at which its cost plus priced power is least. As the price falls, the kinds
-    move to their next clocks one by one. When no power is left for a whole kind, the jobs of the next kind move on in
-    the given order while they fit. The result is within one job's change of the optimum.
+    move to their next clocks one by one. When too little power is left for a whole kind, the jobs of that kind move on
+    in the given order while they fit. The result is within one job's change of the optimum.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class ClockProgram:
     def __init__(self, power: Floats, cost: Floats) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Among clocks with equal power, take the cheapest; among equals the fastest, which is the first.
+        # Among clocks with equal power, take the cheapest clock, and among equals the fastest, which is the first.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
         """The clock at which each kind draws least power (D,)."""
         steps = []
@@ -166,21 +166,21 @@ class ClockProgram:
             now[moves] = to[moves]
         self.free = now
         """The clock at which each kind costs least (D,)."""
-        # Later steps of a kind are worth less, so its steps stay in order.
+        # A kind's later steps are worth less, so its steps stay in order.
         found = np.concatenate(steps) if steps else np.zeros((0, 4))
         found = found[np.argsort(-found[:, 0], kind="stable")]
         self.step_kind, self.step_to = found[:, 1].astype(np.int64), found[:, 2].astype(np.int64)
         self.step_mw = found[:, 3]
 
     def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return the clock index of each job; if even the least power exceeds `room`, the clock of least power.
+        """Return each job's clock index, that of the least power if even this exceeds `room`.
 
         Parameters
         ----------
         kind, gpus : array (n,)
             Kind and GPUs of each job.
         room : float
-            Power that the jobs may draw together.
+            Total power that the jobs may draw.
         """
         weight = np.bincount(kind, gpus, len(self.power))
         left = room - float(weight @ self.power[np.arange(len(weight)), self.least])
@@ -213,12 +213,12 @@ class _Clocked(Plans):
         self.settings.update(scope=0, clocks=self.power)
 
     def begin(self, view: View) -> None:
-        """Begin a run; no job has a clock yet."""
+        """Begin a run, in which no job has a clock yet."""
         self.clock: Ints = np.full(len(self.gpus), -1)
         self.tried_ms = -1
 
     def room(self, view: View) -> float:
-        """Return the power under the cap that is left for jobs after all idle power [mW]."""
+        """Return the power that the cap leaves for jobs after all idle power [mW]."""
         return self.cap - float((self.power.draw.idle * (view.node_gpus > 0)).sum())
 
     def startable(self, view: View, job: Ints, held: Ints) -> Ints:
@@ -233,7 +233,7 @@ class _Clocks(_Clocked):
     """Plans that start jobs and set clocks: one for all jobs, or one per job by a program over deadlines and energy."""
 
     def set_up(self) -> None:
-        """Make the program over D * K kinds of jobs: by power, and by the slowest clock that ends in time."""
+        """Make the program over D * K kinds of jobs: by power, and by the slowest clock that meets the deadline."""
         super().set_up()
         p = self.p
         self.deadline_ms = deadlines_ms(self.models, self.jobs.submit_ms, self.jobs.work_ms, self.seed)
@@ -242,22 +242,22 @@ class _Clocks(_Clocked):
         kinds, self.steps = self.table.on_top_mw.shape
         aimed = self.table.full_mw if p["aim"] == "energy" else np.full((kinds, self.steps), 1e5)
         late = np.maximum(self.time[None, :] - self.time[:, None], 0) * p["late"] * 1000
-        # Cost by the job's power, the slowest clock that ends in time, and the chosen clock [mW per GPU and unit of
-        # work].
+        # Cost by the job's power, the slowest clock that meets the deadline, and the chosen clock [mW per GPU and unit
+        # of work].
         cost = (aimed * self.time)[:, None, :] + late[None, :, :]
         power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
         self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
 
     def choose(self, view: View, job: Ints, remaining: Ints) -> tuple[Ints, bool]:
-        """Return the clock of each job, and whether the cap limited the clocks."""
+        """Return each job's clock, and whether the cap limited the clocks."""
         kind, gpus, room = self.table.kind[job], self.gpus[job], self.room(view)
         if self.p["clocks"] == "one":
             # The highest clock that the power allows.
             sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
             fits = np.append(np.flatnonzero(sums <= room), len(self.table.ppm) - 1)
             return np.full(len(kind), fits[0]), bool(sums[0] > room)
-        # Find the slowest clock at which each job ends in time. A job that is late at any clock counts as needing the
-        # full clock.
+        # Find the slowest clock at which each job meets its deadline. A job that is late at any clock needs the full
+        # clock.
         slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
         slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
         kind = kind * self.steps + np.maximum(slowest, 0)
@@ -268,7 +268,7 @@ class _Clocks(_Clocked):
         """Return the plan: jobs that start, and jobs with a new clock."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
-        # One millisecond after jobs have started, only the clocks are reconsidered.
+        # One millisecond after jobs have started, reconsider only the clocks.
         fresh = np.zeros(0, np.int64)
         if view.now_ms != self.tried_ms:
             fresh = self.startable(view, job, held)[: self.candidates]
@@ -283,7 +283,7 @@ class _Clocks(_Clocked):
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if len(fresh) and bound:
-            # Some jobs may not have fitted, so the power reserved for them is free again.
+            # If some jobs did not fit, the power reserved for them is free again.
             wake = self.tried_ms = view.now_ms + 1
         return Plan(
             own[named],
@@ -297,31 +297,30 @@ class _Clocks(_Clocked):
 
 
 class ClockMpc(Planned):
-    """One clock per job under a power cap, by deadlines and energy.
+    """One clock per job under a power cap, chosen by deadlines and energy.
 
     Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job waits to
     save power. When a job arrives or ends, but at most once every `gap` seconds, every running job gets one of the
-    clocks 1.0, 0.9, ... `least`. All GPUs, including idle ones, draw at most the cap according to M7, and the cost is
-    as small as possible. The cost is, for each unit of work and each GPU, its energy (aim=energy) or its time
-    (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late at any
-    clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power for all
-    jobs. The power that is then left under the cap goes to jobs in submission order. The result is within one job's
-    change of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one all
-    jobs have the same clock, the highest that keeps the cap. Run times and the power of jobs are known.
+    clocks 1.0, 0.9, ... `least`. The clocks make the cost as small as possible while all GPUs, including idle ones,
+    draw at most the cap according to M7. For each unit of work and each GPU, the cost is the energy (aim=energy) or the
+    time (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late
+    at any clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power
+    for all jobs. Power that is then left under the cap goes to jobs in submission order. The result is within one job's
+    change of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one, all
+    jobs have the same clock, the highest that the cap allows. The run times and the power of jobs are known.
 
     Equal to
     --------
-    - With cap_w=inf, aim=speed and gap=0: fifo,scan=skip, if `candidates` covers all waiting jobs.
-    - With clocks=one and gap=0: power-cap,scan=skip.
-    - With least=1 and gap=0: fifo,scan=skip, for any cap.
+    - With cap_w=inf, aim=speed and gap=0, the policy equals fifo,scan=skip if `candidates` covers all waiting jobs.
+    - With clocks=one and gap=0, the policy equals power-cap,scan=skip.
+    - With least=1 and gap=0, the policy equals fifo,scan=skip for any cap.
 
     Sources
     -------
     - Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an economic
-      model-predictive control sets GPU clocks under a cluster's power budget, by the Lagrangian dual, and with
-      deadlines.
-    - Our choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; one clock per
-      job, because gangs run in step; the order in which jobs start.
+      model-predictive control sets GPU clocks under a cluster's power budget, using the Lagrangian dual and deadlines.
+    - Our choices: M7 instead of a model that is learned while jobs run; a horizon of one plan; the cost; one clock per
+      job, because gangs run in lockstep; the order in which jobs start.
     """
 
     plans = _Clocks
@@ -330,9 +329,11 @@ class ClockMpc(Planned):
         parameters=(
             CAP_W,
             SHARE,
-            Parameter("aim", "energy", "what a clock costs in addition to lateness", ("energy", "speed")),
+            Parameter("aim", "energy", "cost of a clock in addition to lateness", ("energy", "speed")),
             Parameter("late", 1000.0, "price of lateness, as power per GPU [W]"),
-            Parameter("clocks", "each", "one clock for each job, or one for all jobs", ("each", "one")),
+            Parameter(
+                "clocks", "each", "whether each job has its own clock, or all jobs have one clock", ("each", "one")
+            ),
             LEAST,
             Parameter("gap", 60.0, "minimum time between two plans [s]"),
             Parameter("candidates", 256, "maximum number of waiting jobs that a plan tries to start [jobs]", minimum=1),
@@ -361,7 +362,7 @@ class _Flow(_Clocked):
 
         job, held, remaining = view.job, view.held, view.remaining_ms
         before = self.pools.held(view)
-        # One millisecond after jobs have started, only the clocks are reconsidered.
+        # One millisecond after jobs have started, reconsider only the clocks.
         again = view.now_ms == self.tried_ms
         self.tried_ms = -1
         running = np.flatnonzero(held > 0)
@@ -394,7 +395,7 @@ class _Flow(_Clocked):
         return self._named(view, own, held[chosen], rows, rigid=not self.elastic)
 
     def _admitted(self, job: Ints, waiting: Ints, free: Ints) -> tuple[Ints, Ints]:
-        """Return the waiting jobs whose minimum is free, and their pools; reduce `free` by the GPUs taken."""
+        """Return the waiting jobs whose minimum is free, with their pools, and reduce `free` by the GPUs taken."""
         largest = self.pools.largest(free)[self.pools.kind[job[waiting]]]
         able = waiting[self.low[job[waiting]] <= largest][: self.candidates]
         found = []
@@ -409,15 +410,14 @@ class _Flow(_Clocked):
         return places[:, 0], places[:, 1]
 
     def _named(self, view: View, own: Ints, held: Ints, rows: NDArray[np.void], *, rigid: bool) -> Plan:
-        """Return the plan of the jobs that change their GPUs or clock."""
+        """Return the plan for the jobs that change their GPUs or clock."""
         gpus, clock = rows["gpus"].astype(np.int64), rows["clock"].astype(np.int64)
         starts = held == 0
         named = np.flatnonzero(starts | (gpus != held) | (self.clock[own] != clock))
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if rigid:
-            # Jobs that start go last, in their order, because they may not fit; then there is more power for other
-            # jobs.
+            # Jobs that start go last, in their order. If they do not fit, there is more power for other jobs.
             named = named[np.argsort(starts[named], kind="stable")]
             if starts.any() and (clock > 0).any():
                 wake = self.tried_ms = view.now_ms + 1
@@ -434,31 +434,31 @@ class _Flow(_Clocked):
 
 
 class PowerFlow(Planned):
-    """GPUs and clocks for each job, where an additional watt saves most time.
+    """GPUs and clocks go to the jobs for which an additional watt saves most time.
 
     When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. Running jobs
-    get the minimum number of GPUs of D3 at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
-    remaining job first; a job is skipped if its minimum is not free. Then each step goes to the job that saves most
+    get their minimum number of GPUs (D3) at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
+    remaining job first. A job is skipped if its minimum is not free. Then each step goes to the job that saves most
     remaining time per additional watt. A step doubles the GPUs, up to the maximum, or raises the clock to the next of
-    `least`, ... 0.9, 1.0, while all GPUs, including idle ones, draw at most the cap according to M7. A job stays as it
-    is if the cap does not allow its best step. Running jobs are never stopped; a resize costs `resize` seconds, a new
-    clock costs nothing, and gangs may be spread over nodes. With elastic=off every job has the GPUs that it requests,
-    placed close together as in other policies, and only clocks are chosen. No job waits to save power; if even the
-    lowest clocks exceed the cap, the result reports it. Run times and the power of jobs are known, and recorded run
-    times are assumed to be run times at full clock.
+    `least`, ... 0.9, 1.0, as long as all GPUs, including idle ones, draw at most the cap according to M7. A job stays
+    as it is if the cap does not allow its best step. Running jobs are never stopped. A resize costs `resize` seconds, a
+    new clock costs nothing, and gangs may be spread over nodes. With elastic=off, every job gets the GPUs that it
+    requests, placed close together as in other policies, and only clocks are chosen. No job waits to save power. If
+    even the lowest clocks exceed the cap, the result reports it. The run times and the power of jobs are known, and
+    recorded run times are assumed to be run times at full clock.
 
     Equal to
     --------
-    - With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, if `candidates` covers all waiting jobs.
-    - With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.
-    - With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.
+    - With cap_w=inf, elastic=off and gap=0, the policy equals sjf,scan=skip if `candidates` covers all waiting jobs.
+    - With s0 = 1 in the models, a lower clock saves nothing, so with elastic=off all jobs run at full clock.
+    - With cap_w=inf, if the maxima of all jobs fit, every job gets its maximum at full clock.
 
     Sources
     -------
-    - Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: GPUs and clocks of jobs by models of time and energy,
-      buddy allocation, network packing.
+    - Gu et al., PowerFlow (arXiv 2304.06381), by its abstract: models of time and energy choose the jobs' GPUs and
+      clocks; buddy allocation; network packing.
     - Our choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and M8 instead of
-      models fitted to each job; GPUs double, and the replay's placement rule replaces buddy allocation.
+      models fitted to each job; GPU counts that double; the replay's placement rule instead of buddy allocation.
     """
 
     plans = _Flow
@@ -467,7 +467,7 @@ class PowerFlow(Planned):
         parameters=(
             CAP_W,
             SHARE,
-            Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
+            Parameter("elastic", True, "whether jobs may run on more or fewer GPUs than they request"),
             LEAST,
             Parameter("gap", 300.0, "minimum time between two plans [s]"),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),

@@ -1,10 +1,9 @@
-# ElasticFlow: the smallest number of GPUs with which each job meets its deadline, and growth into spare GPUs.
-#
-# The free GPUs of a pool over time are a row of steps: start [ms from now] and free GPUs; the last step has no end.
+# ElasticFlow: the fewest GPUs with which each job meets its deadline, and growth into spare GPUs.
+# A pool's free GPUs over time are a row of steps: start [ms from now] and free GPUs. The last step has no end.
 
 
 cdef inline int64_t largest_level(int64_t[::1] level, int64_t first, int64_t most, int64_t free):
-    """Return the largest of the levels first .. most that fits into the free GPUs; first - 1: none."""
+    """Return the largest of the levels first .. most that fits into the free GPUs, or first - 1 if none does."""
     cdef int64_t at = most
     while at >= first and level[at] > free:
         at -= 1
@@ -22,7 +21,7 @@ cdef inline int64_t end_with(
     int64_t work,
     int64_t room,
 ):
-    """Return the end of the work if each step gives the largest level that fits, up to `most`; -1: not in `room`."""
+    """Return when the work ends if each step uses the largest level that fits, up to `most`, or -1 if not in `room`."""
     cdef int64_t s, at, length, need
     for s in range(size):
         if begins[s] >= room:
@@ -49,7 +48,7 @@ cdef inline int64_t take_until(
     int64_t most,
     int64_t end,
 ):
-    """Subtract the GPUs used in `end_with` from the steps before `end`; return the new number of steps."""
+    """Subtract the GPUs used in `end_with` from the steps before `end`. Return the new number of steps."""
     cdef int64_t s, at, last
     last = size - 1
     while begins[last] >= end:
@@ -87,10 +86,10 @@ def least_shares(
     int64_t[::1] share,
     int64_t[::1] pool,
 ):
-    """Reserve for each job in turn the fewest GPUs that meet its deadline; return the number of jobs that meet it.
+    """Reserve for each job in turn the fewest GPUs that meet its deadline. Return how many jobs meet it.
 
-    A job never has more GPUs than its own level. While earlier jobs leave fewer, it gets the largest lower level that
-    fits. Its own level is the lowest with which it ends in time.
+    A job's own level is the lowest with which it meets its deadline. It never gets more GPUs than that. While earlier
+    jobs leave fewer, it gets the largest lower level that fits.
 
     Parameters
     ----------
@@ -107,7 +106,7 @@ def least_shares(
     kind, accepts
         Row of `accepts` (K, P) for each job: the pools that it may use.
     held : array (k,)
-        Current pool of each job, which is tried first; -1: none.
+        Current pool of each job, which is tried first, or -1 for none.
     free : array (P,)
         GPUs of each pool.
     slot : int
@@ -115,7 +114,7 @@ def least_shares(
     begins, steps : array (P, m + 2)
         Scratch space.
     share : array (k,)
-        Overwritten for the jobs in `line` with their current GPUs; -1 if the deadline cannot be met.
+        Overwritten for the jobs in `line` with their current GPUs, or -1 if the deadline cannot be met.
     pool : array (k,)
         Overwritten for the jobs in `line` with the pool of their GPUs.
     """
@@ -131,7 +130,7 @@ def least_shares(
     for i in line:
         share[i] = -1
         for most in range(first[i], first[i] + count[i]):
-            # Skip this level if it is too slow even with all its GPUs all the time.
+            # Skip this level if it is too slow even with all its GPUs throughout.
             if room[i] <= 0 or (work[i] + rate[most] - 1) // rate[most] > room[i]:
                 continue
             for q in range(-1, pools):
@@ -163,7 +162,7 @@ def grow_by_levels(
     int64_t[::1] free,
     int64_t[::1] gpus,
 ):
-    """Grow jobs with GPUs in an order, each to the largest of its levels that fits into the free GPUs.
+    """Grow jobs that have GPUs in order, each to the largest of its levels that fits into the free GPUs.
 
     Parameters
     ----------

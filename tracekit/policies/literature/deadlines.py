@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-SLO = Parameter("slo", 1.0, "share of jobs with a deadline (D7); the others run as best effort [1]", maximum=1)
+SLO = Parameter("slo", 1.0, "share of jobs that have a deadline (D7); the others are best-effort jobs [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""State of a job: not yet considered, without deadline, admitted, declined, or too late for its promised deadline."""
+"""State of a job: not yet considered, without a deadline, admitted, declined, or late for its promised deadline."""
 
 
 def declined(*choices: str) -> Parameter:
-    """Return the parameter `declined` with a policy's choices in addition to 'best-effort' and 'drop'."""
+    """Return the parameter `declined`, with a policy's choices in addition to 'best-effort' and 'drop'."""
     said = "a job whose deadline is not promised or can no longer be met runs as best effort"
     if "last" in choices:
         said += ", or after all others"
@@ -44,11 +44,11 @@ class Promises:
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: Ints = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)
-        """Deadlines; -1 for jobs without one [ms] (n,)."""
+        """Deadlines, or -1 for jobs without one [ms] (n,)."""
         self._drop = drop
 
     def begin(self) -> None:
-        """Begin a run; no job with a deadline has been considered yet."""
+        """Begin a run, in which no job with a deadline has been considered yet."""
         self.state: NDArray[np.int8] = np.where(self.deadline_ms < 0, FREE, UNSEEN).astype(np.int8)
         """State of each job (n,)."""
 
@@ -59,7 +59,7 @@ class Promises:
         return np.asarray(self.state[job] >= DECLINED)
 
     def tell(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the deadlines and the numbers of promised, kept and declined deadlines."""
+        """Return the outcome with the deadlines, and the numbers of promised, kept and declined deadlines."""
         promised, late = self.state == PROMISED, outcome.end_ms > self.deadline_ms
         broken = self.state == BROKEN
         kept = promised & (outcome.end_ms >= 0) & ~late
@@ -79,7 +79,7 @@ _LATEST = np.iinfo(np.int64).max
 
 
 class Levels:
-    """GPU counts that jobs may have (levels), and the speeds at them, in one row of levels per request size."""
+    """GPU counts that jobs may have (levels) and their speeds, with one row of levels per request size."""
 
     def __init__(self, models: Models, requested: Ints, low: Ints, high: Ints):
         size, place, self._of = np.unique(requested, return_index=True, return_inverse=True)
@@ -88,7 +88,7 @@ class Levels:
         for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
             powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
             speed = elastic_ppm(models, g, powers or [g]).tolist()
-            # GPU counts that do not make the job faster are not levels.
+            # Leave out GPU counts that do not make the job faster.
             kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
             gpus += kept
             count.append(len(kept))
@@ -110,7 +110,7 @@ class Levels:
 
 
 class _Shares(NamedTuple):
-    """Current GPUs of admitted jobs, indexed as in the wish; -1 if no level meets the deadline."""
+    """Current GPUs of admitted jobs, indexed as in the wish, or -1 if no level meets the deadline."""
 
     line: Ints
     share: Ints
@@ -118,7 +118,7 @@ class _Shares(NamedTuple):
 
 
 class _Flow(Sizes):
-    """Plans by promises and the resulting shares."""
+    """Plans based on promises and the resulting shares."""
 
     def set_up(self) -> None:
         """Compute the levels and deadlines of the jobs."""
@@ -170,7 +170,7 @@ class _Flow(Sizes):
         return _Shares(line, share, pool)
 
     def _admit(self, wish: Wish, place: int, before: _Shares, work: Ints, now_ms: int) -> _Shares:
-        """Promise or decline a job's deadline; return the shares, which include the job if it is admitted."""
+        """Promise or decline a job's deadline. Return the shares, which include the job if it is admitted."""
         j = int(wish.job[place])
         room = int(self.due_ms[j]) - now_ms
         if self.admission and (room <= 0 or -(-int(work[place]) // int(self.levels.fastest[j])) > room):
@@ -186,7 +186,7 @@ class _Flow(Sizes):
         return found
 
     def _rest(self, wish: Wish, kept: Ints, late: Ints) -> None:
-        """Give best-effort jobs their minimum: first late admitted jobs, then running jobs, then by submission."""
+        """Give best-effort jobs their minimum: late admitted jobs first, then running jobs, then by submission."""
         rest = ~self.promises.waits_for_nothing(wish.job)
         rest[kept] = rest[late] = False
         best = np.flatnonzero(rest)
@@ -203,7 +203,7 @@ class _Flow(Sizes):
             return
         job = wish.job
         has = np.flatnonzero(wish.gpus > 0)
-        # By M8 each additional GPU costs a job sigma times its work on one GPU, regardless of how many it has.
+        # By M8, each additional GPU costs a job sigma times its work on one GPU, however many GPUs it has.
         cost = self.models.elastic.sigma * left * self.relative[self.gpus[job]]
         line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
         first, count = self.levels.first[job], self.levels.count[job]
@@ -211,54 +211,55 @@ class _Flow(Sizes):
 
 
 class ElasticFlow(Planned):
-    """The fewest GPUs that meet the deadlines; the rest where they cost least (ElasticFlow).
+    """The fewest GPUs that meet the deadlines, and the rest where they cost least (ElasticFlow).
 
-    A job's GPU count is a power of two between its minimum and its maximum (D3). The minimum share of a job is the
-    lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs from now on, or fewer while
-    jobs with earlier deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps
-    one; otherwise it is declined. When a job arrives or ends, at most once per slot, the admitted jobs get their
-    minimum shares, the earliest deadline first. The remaining GPUs go to best-effort jobs, the minimum each: late
-    admitted jobs first, then running jobs, then by submission; jobs that do not fit are skipped. The GPUs still left go
-    to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time grows least per added
-    GPU, among equals to the earliest deadline. A change costs resize seconds. Declined jobs and jobs without a deadline
-    are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run times are known.
-    Gangs may be spread over nodes.
+    A job's GPU count is a power of two between its minimum and its maximum (D3). A job's minimum share is the lowest of
+    these levels at which it meets its deadline (D7), if it has that many GPUs from now on, or fewer while jobs with
+    earlier deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps its share.
+    Otherwise, it is declined. When a job arrives or ends, but at most once per slot, the admitted jobs get their
+    minimum shares, the earliest deadline first. The remaining GPUs go to best-effort jobs, each of which gets its
+    minimum: late admitted jobs first, then running jobs, then by submission. Jobs that do not fit are skipped. The GPUs
+    that are still left go to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time
+    grows least per added GPU, and among equals to the earliest deadline. A change costs `resize` seconds. Declined jobs
+    and jobs without a deadline are best-effort jobs. With declined=drop, declined jobs never run, and their number is
+    reported. Run times are known. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.
-    - If no job is elastic (rigid): earliest deadline first among admitted jobs, which may stop all others.
+    - If no job is elastic (rigid), with slot=0, slo=0 and fit=count, the policy equals fifo,scan=skip,fit=count.
+    - If no job is elastic (rigid), admitted jobs run by earliest deadline first, and may stop all others.
     - If all jobs' maxima fit, every job gets its maximum.
 
     Sources
     -------
     - Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, admission in the
       order of deadlines, minimum shares at levels that are powers of two, remaining GPUs by marginal GPU time, slots of
-      60 s, x of D7, and the costs in the preset elasticflow.
+      60 s, D7's x, and the costs in the preset elasticflow.
     - The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs to the jobs that
-      use them worst. Here the smallest goes first, which is what the paper means by marginal return.
+      use them worst. Here, the smallest growth goes first, which is what the paper means by marginal return.
     - Our choices: a share counts from now on, while the released code reserves backwards from the deadline; jobs that
-      arrive together are admitted one by one; the cost of an added GPU comes from M8 and not from a new reservation;
-      the margin, which covers the cost of changes and spread gangs, because we do not move jobs to form buddy blocks of
-      GPUs; best-effort jobs in submission order.
+      arrive together are admitted one by one; the cost of an added GPU comes from M8 instead of a new reservation; the
+      margin, which covers the cost of changes and spread gangs, because we do not move jobs to form buddy blocks of
+      GPUs; best-effort jobs are served in submission order.
     """
 
     plans = _Flow
     card = Card(
         name="elasticflow",
         parameters=(
-            Parameter("slot", 60.0, "minimum time between plans; 0: plan at every event [s]", maximum=1e9),
+            Parameter("slot", 60.0, "minimum time between plans, or 0 to plan at every event [s]", maximum=1e9),
             SLO,
             Parameter(
                 "admission",
                 True,
-                "whether to decline jobs that cannot meet their deadlines; off: every job with a deadline is admitted",
+                "whether to decline jobs that cannot meet their deadlines; if off, every job with a deadline is "
+                "admitted",
             ),
             declined(),
             Parameter(
                 "margin",
                 1.1,
-                "factor on the remaining run time that a job is assumed to need [1]",
+                "assumed remaining run time of a job, as a multiple of the actual time [1]",
                 minimum=1,
                 maximum=1000,
             ),

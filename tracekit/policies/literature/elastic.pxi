@@ -1,8 +1,8 @@
-# Elastic jobs: each job gets its minimum in order; then the remaining GPUs are given out one by one.
+# Elastic jobs: each job gets its minimum in order, and then the remaining GPUs are handed out one by one.
 
 
 cdef inline int64_t roomiest(uint8_t[:, ::1] accepts, int64_t kind, int64_t[::1] free, int64_t least):
-    """Return the pool with most GPUs left, at least `least`; -1: none."""
+    """Return the pool with most GPUs left, at least `least`, or -1 for none."""
     cdef int64_t p
     cdef int64_t best = -1
     for p in range(len(free)):
@@ -53,14 +53,14 @@ def divide_gpus(
     int64_t[::1] gpus,
     int64_t[::1] line,
 ):
-    """Give jobs their minimum in an order, skipping jobs whose minimum is not free, then more GPUs in turns.
+    """Give jobs their minimum in order, skipping jobs whose minimum is not free, and then more GPUs in turns.
 
     Parameters
     ----------
     order : array (k,)
         Indices of the jobs, in order.
     pool : array (k,)
-        Current pool of each job, -1 if it waits; overwritten with the planned pool.
+        Current pool of each job, or -1 if the job waits; overwritten with the planned pool.
     low, high : array (k,)
         Minimum and maximum GPUs of each job.
     kind : array (k,)
@@ -107,7 +107,7 @@ cdef inline double speed_with(double[::1] speed, int64_t n):
 cdef inline int64_t pair_winner(
     int64_t a, int64_t b, double[::1] work, int64_t[::1] gpus, int64_t[::1] low, double[::1] speed
 ):
-    """Return which of two jobs gets the next GPU; -1 means no job, and among equals `a`, the earlier job, wins."""
+    """Return which of two jobs gets the next GPU, or -1 for neither. Among equals, the earlier job, `a`, wins."""
     cdef int64_t shorter = a
     cdef int64_t longer = b
     cdef int64_t n
@@ -116,7 +116,7 @@ cdef inline int64_t pair_winner(
         return max(a, b)
     if work[b] / speed[max(gpus[b], low[b])] < work[a] / speed[max(gpus[a], low[a])]:
         shorter, longer = b, a
-    # If a job has no GPUs, its gain is infinite if it is the shorter job, and its full speed if it is the longer job.
+    # The gain of a job without GPUs is infinite if it is the shorter job, and its full speed if it is the longer job.
     if gpus[shorter] == 0:
         return shorter
     n = gpus[longer] + 1 if gpus[longer] > 0 else low[longer]
@@ -136,14 +136,14 @@ def divide_by_pairs(
     int64_t[::1] gpus,
     int64_t[::1] tree,
 ):
-    """Give a pool's GPUs, at first a minimum, then one at a time, to the winner of all jobs; return the GPUs left.
+    """Give a pool's GPUs to the winner of all jobs, first a minimum, then one at a time. Return the GPUs left.
 
     Parameters
     ----------
     line : array (m,)
         Indices of the jobs, in an order.
     work : array (k,)
-        Remaining work of each job, as time on one GPU.
+        Remaining work of each job, as its time on one GPU.
     low, high : array (k,)
         Minimum and maximum GPUs of each job.
     speed : array

@@ -1,4 +1,4 @@
-"""Policies for elastic jobs: those of the open-source Voda scheduler, and Optimus."""
+"""Policies for elastic jobs: Optimus, and those of the open-source Voda scheduler."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _SOURCES = (
     "The open-source Voda scheduler: minimum first, then GPUs one by one, at most one plan every 30 s.",
     (
-        "Our choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so long queues do not "
-        "make them stop and restart; preemption by GPU counts, with nodes chosen afterwards."
+        "Our choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so that they do not "
+        "stop and restart because of long queues; preemption by GPU counts, with nodes chosen afterwards."
     ),
 )
 
 
 class _InOrder(Sizes):
-    """Gives each job its minimum in an order, then lets jobs grow."""
+    """Gives each job its minimum in order, then lets jobs grow."""
 
     def set_up(self) -> None:
         """Determine whether jobs have a fixed size."""
@@ -43,7 +43,7 @@ class _InOrder(Sizes):
         return np.arange(len(view.job))
 
     def plan(self, view: View) -> Plan:
-        """Return the plan; if no job can change, only waiting jobs that fit start."""
+        """Return the plan. If no job can change, only waiting jobs that fit start."""
         order, p = self.order(view), self.p
         if self.rigid and not p["preempt"]:
             waiting = view.job[order[view.held[order] == 0]]
@@ -55,7 +55,7 @@ class _InOrder(Sizes):
         if not self.rigid:
             return self.resized(wish, order=order)
         named = order[((gpus != held) | (wish.pool != wish.before))[order]]
-        # A job that was promised GPUs may not fit on the nodes; waiting jobs may then use the GPUs.
+        # A job that was promised GPUs may not fit on the nodes. Waiting jobs may then use the GPUs.
         late = order[((gpus == 0) & (held == 0))[order]]
         line = np.concatenate([named, late])
         pool = np.where(gpus[line] > 0, wish.pool[line], -1)
@@ -73,8 +73,8 @@ class _ByRemainingTime(_InOrder):
 
 def _parameters(preempt: str) -> tuple[Parameter, ...]:
     return (
-        Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
-        Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
+        Parameter("elastic", True, "whether jobs may run on more or fewer GPUs than they request"),
+        Parameter("preempt", preempt == "on", "whether running jobs may be stopped for earlier jobs in the order"),
         Parameter("steps", "one", "whether jobs grow by one GPU at a time or double", ("one", "double")),
         GAP,
         Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
@@ -84,13 +84,13 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
 
 
 _RULE = (
-    "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get their "
-    "minimum in the order of {order}; a job is skipped if its minimum is not free. Then the same jobs, in the same "
-    "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off running jobs get their "
-    "minimum before waiting jobs. With preempt=on running jobs are stopped if earlier jobs in the order leave too few "
-    "GPUs. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs they "
-    "request are rejected. With elastic=off minimum and maximum are the job's request, placed close together as in "
-    "other policies."
+    "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew. The jobs get their "
+    "minimum in the order of {order}. A job is skipped if its minimum is not free. Then the same jobs, in the same "
+    "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off, running jobs get their "
+    "minimum before waiting jobs. With preempt=on, running jobs are stopped if earlier jobs in the order leave too few "
+    "GPUs. A change costs `resize` seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs they "
+    "request are rejected. With elastic=off, jobs get the GPUs that they request, placed close together as in other "
+    "policies."
 )
 
 
@@ -99,9 +99,9 @@ class ElasticFifo(Planned):
 
     Equal to
     --------
-    - With elastic=off and gap=0: fifo,scan=skip.
-    - With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.
-    - If the maxima of all jobs fit: every job gets its maximum.
+    - With elastic=off and gap=0, the policy equals fifo,scan=skip.
+    - With elastic=off, preempt=on, gap=0, fit=count and overhead=none, the policy equals las,queues=none,scan=skip.
+    - If the maxima of all jobs fit, every job gets its maximum.
     """
 
     plans = _InOrder
@@ -119,8 +119,8 @@ class ElasticSrjf(Planned):
 
     Equal to
     --------
-    - With elastic=off, preempt=off, gap=0: sjf,scan=skip.
-    - With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
+    - With elastic=off, preempt=off and gap=0, the policy equals sjf,scan=skip.
+    - With elastic=off, gap=0, fit=count and overhead=none, the policy equals srtf,scan=skip,fit=count.
     """
 
     plans = _ByRemainingTime
@@ -137,7 +137,7 @@ _NEVER = 1 << 60
 
 
 class _Queues(Sizes):
-    """Plans by queue; a job's GPU time since it last started over determines its queue."""
+    """Plans by queue. A job's GPU time since it last started over determines its queue."""
 
     def set_up(self) -> None:
         """Read the upper limits of all queues except the last [GPU*ms]."""
@@ -146,7 +146,7 @@ class _Queues(Sizes):
 
     def begin(self, view: View) -> None:
         self.base = np.zeros(len(view.table), np.int64)
-        """GPU time of each job before it last started over; this time no longer counts (n,) [GPU*ms]."""
+        """GPU time of each job before it last started over, which no longer counts (n,) [GPU*ms]."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
@@ -156,8 +156,8 @@ class _Queues(Sizes):
         order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
         self.give(wish, order, self.gpus[wish.job])
         self._shrink(wish, queue)
-        # Among jobs without GPUs the smallest come first, because their minimum gives the most speed per GPU. On a
-        # concave curve that is more than any additional GPU adds.
+        # Among jobs without GPUs, the smallest come first, because their minimum gives the most speed per GPU. On a
+        # concave curve, that is more than any additional GPU adds.
         waits = order[wish.gpus[order] == 0]
         least = self.low[wish.job]
         density = self.relative[least[waits]] / least[waits]
@@ -169,7 +169,7 @@ class _Queues(Sizes):
         return self.resized(wish, wake_ms=max(due, view.now_ms + gap_ms) if due >= 0 else -1)
 
     def _find(self, view: View, wish: Wish) -> Ints:
-        """Return the queue of each job; jobs that have waited long enough start over in the first queue (k,)."""
+        """Return the queue of each job. Jobs that have waited long enough start over in the first queue (k,)."""
         table, job = view.table, wish.job
         attained = table["attained"]
         waits = job[wish.held == 0]
@@ -178,7 +178,7 @@ class _Queues(Sizes):
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
     def _next_ms(self, view: View, wish: Wish) -> int:
-        """Return the next time at which a job changes queue if no job arrives or ends [ms]; -1: never."""
+        """Return the next time at which a job changes queues if no job arrives or ends, or -1 for never [ms]."""
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")
         runs = np.flatnonzero((wish.gpus > 0) & (queue < len(self.thresholds)))
@@ -189,7 +189,7 @@ class _Queues(Sizes):
         return int(due.min()) if len(due) and due.min() < _NEVER else -1
 
     def _patience_ms(self, view: View, job: Ints, stops: Bools) -> Ints:
-        """Return the time at which jobs that wait, or stop now, start over in the first queue [ms]."""
+        """Return the time at which jobs that wait or stop now start over in the first queue [ms]."""
         if self.p["promote"] == 0 or not len(job):
             return np.full(len(job), _NEVER)
         begun, stopped = view.table["begun"][job], view.table["stopped"][job]
@@ -210,38 +210,38 @@ class _Queues(Sizes):
 class ElasticTiresias(Planned):
     """Elastic jobs, least GPU time so far first (Voda's elastic Tiresias).
 
-    A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. A job that has
-    waited promote times as long as its last run starts over in the first queue. At most once every gap seconds all GPUs
-    are divided anew. Jobs of an earlier queue come first, and inside a queue the job that started first; each job gets
-    its request, and a job for which too few GPUs are free is skipped. If more than crowd jobs are then left without
-    GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the most speed:
-    to jobs without GPUs, whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to
-    their maximum. Run times need not be known. Gangs may be spread over nodes.
+    A job begins in the first queue and falls to the next queue when its GPU time so far reaches a threshold. A job that
+    has waited `promote` times as long as its last run starts over in the first queue. At most once every `gap` seconds,
+    all GPUs are divided anew. Jobs in an earlier queue come first, and inside a queue, the job that started first. Each
+    job gets its request. A job for which too few GPUs are free is skipped. If more than `crowd` jobs are then left
+    without GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the
+    most speed: to jobs without GPUs, whose gain is their speed at the minimum per GPU, and to the others one GPU at a
+    time, up to their maximum. Run times need not be known. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.
-    - If the maxima of all jobs fit: every job gets its maximum.
+    - If no job is elastic (rigid), with queues=none, gap=0 and fit=count, the policy equals fifo,scan=skip,fit=count.
+    - If the maxima of all jobs fit, every job gets its maximum.
 
     Sources
     -------
-    - The open-source Voda scheduler: queues, thresholds, order, and shrinking with its limit of 10 jobs.
-    - Our choices: speed comes from M8 and is not measured; the cost of a change; ties between equal gains go by queue
-      order; jobs without GPUs are counted per domain.
+    - The open-source Voda scheduler: queues, thresholds, order, and shrinking with a limit of 10 jobs.
+    - Our choices: speed comes from M8 instead of measurements; the cost of a change; ties between equal gains go by
+      queue order; jobs without GPUs are counted per domain.
     """
 
     plans = _Queues
     card = Card(
         name="elastic-tiresias",
         parameters=(
-            Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
+            Parameter("queues", "3600", "GPU times at which jobs fall to the next queue, such as 3250/7200 [GPU*s]"),
             Parameter(
                 "promote",
                 8.0,
                 "a job that has waited this many times as long as its last run starts over in the first queue; 0: "
                 "never",
             ),
-            Parameter("crowd", 10, "if more jobs than this have no GPUs, the jobs behind the first queue shrink"),
+            Parameter("crowd", 10, "number of jobs without GPUs above which jobs behind the first queue shrink"),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
             overhead("voda"),
@@ -252,7 +252,7 @@ class ElasticTiresias(Planned):
 
 
 class _Futures(Sizes):
-    """Gives out GPUs one by one by comparing jobs in pairs."""
+    """Hands out GPUs one by one by comparing jobs in pairs."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
@@ -270,26 +270,26 @@ class _Futures(Sizes):
 
 
 class AfsL(Planned):
-    """Elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L).
+    """Elastic jobs, where the next GPU goes to the shorter job unless the longer job gains more from it (AFS-L).
 
     When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a time. A job's
-    first step is its minimum. Two jobs are compared by their remaining time on the GPUs they have received so far. The
-    longer job is preferred if the GPU raises its speed more, relative to its speed afterwards, than it raises the
-    shorter job's speed, relative to its speed before. If neither has GPUs, the shorter job is preferred. The GPU goes
-    to the job that wins all rounds of a knock-out in submission order. This repeats until no GPU is left or all jobs
-    have their maximum. Jobs take part if their minimum fits, the shortest first; the others are skipped. Jobs that end
-    up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes.
+    first step is its minimum. Two jobs are compared by their remaining time on the GPUs that they have received so far.
+    The longer job is preferred if the GPU raises its speed, relative to its speed afterwards, more than it raises the
+    shorter job's speed, relative to that job's speed before. If neither has GPUs, the shorter job is preferred. The GPU
+    goes to the job that wins all rounds of a knockout tournament in submission order. This repeats until no GPU is left
+    or all jobs have their maximum. Jobs take part if their minimum fits, the shortest first. The others are skipped.
+    Jobs that end up without GPUs are stopped. The remaining times are known. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
-    - If the maxima of all jobs fit: every job gets its maximum.
+    - If no job is elastic (rigid), with gap=0, fit=count and overhead=none, the policy equals srtf,scan=skip,fit=count.
+    - If the maxima of all jobs fit, every job gets its maximum.
 
     Sources
     -------
     - Hwang et al., AFS (NSDI'21): the comparison. Voda's port of AFS: the planning, minimum and maximum.
-    - Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); the comparison
-      can be circular, so the order of the pairs matters and is fixed; speed comes from M8.
+    - Our choices: each job's remaining time depends on its own GPUs (Voda's port uses the first job's); the order of
+      the pairs is fixed, because it matters if the comparison is circular; speed comes from M8.
     """
 
     plans = _Futures
@@ -306,12 +306,12 @@ class AfsL(Planned):
 
 
 class _Speedups(Sizes):
-    """Divides GPUs for the largest sum of speedups."""
+    """Divides GPUs to maximize the sum of speedups."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
         wish = self.wish(view)
-        # The earliest jobs take part, as many as there are GPUs; each is first promised one GPU.
+        # The earliest jobs take part, as many as there are GPUs. Each is first promised one GPU.
         self.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
         for line, capacity in self.contended(wish):
             low, high = self.low[wish.job[line]], self.most[wish.job[line]]
@@ -326,25 +326,26 @@ class _Speedups(Sizes):
 
 
 class FfdlOptimizer(Planned):
-    """Elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer).
+    """Elastic jobs, with GPUs divided to maximize the sum of speedups (FfDL's optimizer).
 
-    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the jobs submitted
-    first, as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum to its maximum. The
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew among the earliest jobs,
+    as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum to its maximum. The
     division maximizes the sum of the jobs' speeds, each relative to its speed on one GPU. GPUs go where each adds most,
-    a minimum all at once; among equals minima go first, then earlier jobs. If the next step does not fit, an integer
-    program decides again over `core` jobs on either side of it, unless it can add less than a thousandth. A job that
-    gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes.
+    and a minimum is given all at once. Among equals, minima go first, then earlier jobs. If the next step does not fit,
+    an integer program reconsiders `core` jobs on either side of it, unless it can add less than a thousandth. A job
+    that gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over
+    nodes.
 
     Equal to
     --------
-    - If the maxima of all jobs fit: every job gets its maximum.
-    - With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.
+    - If the maxima of all jobs fit, every job gets its maximum.
+    - With gap=0 and one-GPU jobs that cannot grow, the policy equals fifo with eviction by earlier jobs.
 
     Sources
     -------
     - Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.
     - The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.
-    - Our choices: minima are respected (Voda's port allows any number from one on), so a job may get no GPUs; an exact
+    - Our choices: minima are respected, so a job may get no GPUs (Voda's port allows any number from one on); an exact
       step near the end instead of dynamic programming over all jobs; speed comes from M8.
     """
 
@@ -355,7 +356,7 @@ class FfdlOptimizer(Planned):
             Parameter(
                 "core",
                 12,
-                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
+                "number of jobs on either side of the first job that does not fit that an integer program reconsiders",
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
@@ -372,7 +373,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class _Paths:
-    """The sequence of workers and servers that jobs of each of K sizes take: one row of steps per size."""
+    """The sequence in which jobs of each of K sizes take workers and servers, with one row of steps per size."""
 
     size: Ints
     """Row of each job (n,)."""
@@ -381,13 +382,13 @@ class _Paths:
     count: Ints
     """Number of steps of each row (K,)."""
     gain: Floats
-    """Time that each step saves per unit of work; never increases inside a row."""
+    """Time that each step saves per unit of work, never increasing inside a row."""
     worker: Ints
     """Whether each step adds a worker (1) or a server (0)."""
 
 
 class _Gains(Sizes):
-    """Gives out GPUs and servers one by one, each where it shortens the remaining time most."""
+    """Hands out GPUs and servers one by one, each where it shortens the remaining time most."""
 
     def set_up(self) -> None:
         """Compute the order in which jobs take workers and servers."""
@@ -399,13 +400,14 @@ class _Gains(Sizes):
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
         wish = self.wish(view)
-        # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
+        # Exclude the cost of the last change. Otherwise, the remaining time of jobs that only change would keep
+        # growing.
         left = view.remaining_ms
         order = np.argsort(left, kind="stable")
         rate, also = None, None
         if self.p["servers"]:
             servers = self._with_servers(wish, order, left)
-            # Speeds are relative to a job with as many workers and servers as requested GPUs.
+            # Speeds are relative to a job with as many workers and as many servers as it requests GPUs.
             asked = self.gpus[wish.job]
             speed = server_speed(self.models, np.maximum(wish.gpus, 1), servers)
             rate, also = ppm(speed / server_speed(self.models, asked, asked)), wish.gpus > 0
@@ -418,7 +420,7 @@ class _Gains(Sizes):
         return self.resized(wish, rate, also=also, wake_ms=view.now_ms + self.interval_ms if again else -1)
 
     def _paths(self) -> _Paths:
-        """Return the steps of every job size; each step adds a worker, or a server if a server gains more."""
+        """Return the steps of every job size. Each step adds a worker, or a server if that gains more."""
         requested, size = np.unique(self.gpus, return_inverse=True)
         place = np.zeros(len(requested), np.int64)
         place[size] = np.arange(len(size))
@@ -432,7 +434,7 @@ class _Gains(Sizes):
                 best = max(by_worker, by_server)
                 if best <= 0:
                     break
-                # A large gain after a small gain counts as equally small. Each job then takes its steps in order.
+                # A large gain after a small gain counts as equally small, so that each job takes its steps in order.
                 worth = min(worth, best)
                 gains.append(worth)
                 workers.append(int(by_worker >= by_server * (1 - _TIE)))
@@ -442,10 +444,10 @@ class _Gains(Sizes):
         return _Paths(size, np.cumsum(counts) - counts, counts, np.array(gains), np.array(workers, np.int64))
 
     def _with_servers(self, wish: Wish, order: Ints, left: Ints) -> Ints:
-        """Divide GPUs and server places; return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
+        """Divide GPUs and server places. Return the servers of each job that has GPUs, and 1 for other jobs (k,)."""
         places = (wish.free * self.models.servers.per_gpu).astype(np.int64)
         self.give(wish, order, self.low[wish.job])
-        # Every job has a server: a pool runs at most as many jobs as it has places for servers.
+        # Every job has a server, so a pool runs at most as many jobs as it has places for servers.
         for p in range(len(places)):
             mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
             wish.free[p] += int(wish.gpus[mine].sum())
@@ -472,33 +474,34 @@ class _Gains(Sizes):
 class Optimus(Planned):
     """Each GPU goes to the job whose remaining time it shortens most (Optimus).
 
-    At every interval all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time; a
+    At every interval, all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time. A
     job is skipped if its minimum is not free. Then the GPUs go one at a time to the job whose remaining time falls
-    most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on each job also has
-    one parameter server, and each step may add a server instead of a GPU: a job takes whichever helps it more, and the
-    division ends when the next job in line finds no GPU or no place for a server. Remaining times are the true ones.
-    Gangs may be spread over nodes.
+    most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on, each job also has
+    one parameter server, and each step may add a server instead of a GPU, whichever helps the job more. The division
+    ends when the next job in line finds no GPU or no place for a server. The remaining times are known. Gangs may be
+    spread over nodes.
 
     Equal to
     --------
-    - If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.
-    - If more GPUs make no job faster (sigma = 1): every job gets its minimum.
-    - If the maxima of all jobs fit: every job gets its maximum.
+    - If no job is elastic (rigid), with interval=0, fit=count and overhead=none, the policy equals
+      srtf,scan=skip,fit=count.
+    - If more GPUs make no job faster (sigma = 1), every job gets its minimum.
+    - If the maxima of all jobs fit, every job gets its maximum.
 
     Sources
     -------
     - Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute gain, at least one
       worker and one server, and ending at the first job that does not fit.
-    - Our choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least remaining
-      time; a job has no more servers than its maximum of workers; 600 s, from memory.
+    - Our choices: remaining times are known instead of fitted to a loss curve; minima come from D3 and go to jobs by
+      least remaining time; a job has no more servers than its maximum number of workers; 600 s, from memory.
     """
 
     plans = _Gains
     card = Card(
         name="optimus",
         parameters=(
-            Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
-            Parameter("servers", False, "jobs have parameter servers, and the policy chooses their number (M28)"),
+            Parameter("interval", 600.0, "time between two plans, or 0 for every event [s]"),
+            Parameter("servers", False, "whether jobs have parameter servers, whose number the policy chooses (M28)"),
             RESIZE,
             overhead("pollux"),
             FIT,
@@ -508,5 +511,5 @@ class Optimus(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without servers, M28 is not used."""
+        """The card's assumptions, excluding M28 if there are no servers."""
         return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])

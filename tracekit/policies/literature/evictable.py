@@ -1,4 +1,4 @@
-"""Running jobs that a policy may evict: their spots, and the harm of an eviction."""
+"""Running jobs that a policy may evict: their spots, and the harm that an eviction does."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict; None if all jobs have too few.
+    """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict, or None if too few can be freed.
 
-    This is a knapsack over the few GPUs of one node, because a program for each node would take milliseconds.
+    The function solves a knapsack over the few GPUs of one node, because an integer program would take milliseconds per
+    node.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple
 def cheapest_nodes(
     free: Ints, part: Ints, harm: Ints, largest: int, gpus: int, limit: int = 0
 ) -> tuple[list[int], list[int], list[int]] | None:
-    """Return the nodes that a gang gets with the least harm, by an integer program: whole nodes and one for the rest.
+    """Return the nodes for a gang with the least harm, by an integer program: whole nodes, and one for the rest.
 
     Parameters
     ----------
@@ -60,11 +61,11 @@ def cheapest_nodes(
     gpus : int
         Size of the gang.
     limit : int
-        Maximum number of search nodes of the program, after which the best solution counts; 0: no limit.
+        Maximum number of search nodes of the program, after which its best solution is used, or 0 for no limit.
 
     Returns
     -------
-    nodes, their GPUs for the gang, and the jobs to evict; None if no solution is found.
+    The nodes, their GPUs for the gang, and the jobs to evict, or None if no solution is found.
     """
     whole, rest = divmod(gpus, largest)
     room = free + part.sum(axis=1)
@@ -72,7 +73,7 @@ def cheapest_nodes(
         return None
     count, jobs = part.shape
     on_node, job = np.nonzero(part)
-    # Variables: whole nodes, the node for the rest, evictions. On a whole node every job must leave.
+    # Variables: whole nodes, the node for the rest, and evictions. Every job must leave a whole node.
     size = 2 * count + jobs
     links = np.arange(len(job))
     ones, nodes = np.ones(len(job)), np.arange(count)
@@ -107,7 +108,7 @@ _FAR = 1 << 60
 
 
 class Evictable:
-    """The running spot jobs; n jobs, N nodes.
+    """The running spot jobs. n jobs, N nodes.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class Evictable:
         self._start_ms = np.zeros(len(gpus), np.int64)
         self._cost_ms = restart_ms[gpus]
         self._idle_ms = np.zeros(len(gpus), np.int64)
-        """Restart cost that each job pays when it next starts [ms] (n,)."""
+        """Restart cost that each job will pay when it next starts [ms] (n,)."""
 
     def put(self, job: int, spot: Spot, now_ms: int) -> None:
         """Add a job that starts."""
@@ -148,14 +149,14 @@ class Evictable:
         self._start_ms[job] = now_ms
 
     def evict(self, job: int, now_ms: int) -> tuple[Spot, int]:
-        """Remove a job that will start again; return its spot, and the run time that it loses [ms]."""
+        """Remove a job that will start again. Return its spot, and the run time that it loses [ms]."""
         lost = int(self.lost_ms(np.array([job]), now_ms)[0])
         served = now_ms - self._start_ms[job]
         self._idle_ms[job] = max(self._idle_ms[job] - served, 0) + self._cost_ms[job]
         return self.take(job), lost
 
     def take(self, job: int) -> Spot:
-        """Remove a job, and return its spot."""
+        """Remove a job and return its spot."""
         spot = self.where.pop(job)
         self.on[spot.nodes] -= spot.gpus
         self._gangs.discard(job)
@@ -172,16 +173,16 @@ class Evictable:
         """Return the harm of evicting each of these jobs, at least 1 [GPU*ms]."""
         harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
         past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
-        # Add 1, so that among equals the fewest jobs are evicted.
+        # Add 1 so that, among equals, the fewest jobs are evicted.
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(self, pool: Pool, gpus: int, free: Ints, there: Bools, now_ms: int) -> tuple[Spot, list[int]] | None:
-        """Return the spot that costs the least harm, and the jobs to evict; None if the gang fits nowhere.
+        """Return the spot that does the least harm, and the jobs to evict, or None if the gang fits nowhere.
 
         Parameters
         ----------
         pool : Pool
-            Nodes that the gang may use; it does not fit there now.
+            Nodes that the gang may use, and on which it does not fit now.
         gpus : int
             Size of the gang.
         free : array (N,)
@@ -204,7 +205,7 @@ class Evictable:
         return None if best is None else best[1:]
 
     def _rows(self, fits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return the jobs, nodes and GPUs of everything that runs on these nodes."""
+        """Return the jobs that run on these nodes, with their nodes and GPUs."""
         jobs = np.fromiter(self.where, np.int64, len(self.where))
         jobs = jobs[self._node[jobs] >= 0]
         more = [(job, *held) for job in sorted(self._gangs) for held in zip(*self.where[job], strict=True)]
@@ -219,7 +220,7 @@ class Evictable:
         """Return the node where evictions for a gang do the least harm, and the jobs to evict."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
-        # Lower bound per node: the harm if GPUs could be freed at the rate of its cheapest job.
+        # Lower bound per node: the harm if all GPUs could be freed at the rate of its cheapest job.
         least = np.full(len(fits), np.inf)
         np.minimum.at(least, node, harm / held)
         least *= np.where(fits, gpus - free, 1)
@@ -237,7 +238,7 @@ class Evictable:
     def _several(
         self, nodes: Ints, largest: int, gpus: int, free: Ints, now_ms: int
     ) -> tuple[int, Spot, list[int]] | None:
-        """Return the harm, spot and victims for a gang that needs several of these nodes."""
+        """Return the harm, the spot and the victims for a gang that needs several of these nodes."""
         place = np.full(len(free), -1)
         place[nodes] = np.arange(len(nodes))
         job, node, held = self._rows(place >= 0)

@@ -1,4 +1,4 @@
-"""Gandiva: time slices on oversubscribed nodes, packing, migration, growing and shrinking."""
+"""Gandiva: time slices on oversubscribed nodes, with packing, migration, growing and shrinking."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Homes:
-    """The home of each job of one run, and the load of the nodes.
+    """The home of each job in one run, and the load of the nodes.
 
-    A job that fits on one node has one home node. A larger gang has several home nodes of one pool, and takes its turn
-    on all at once.
+    A job that fits on one node has one home node. A larger gang has several home nodes in one pool, and takes its turn
+    on all of them at once.
 
     Parameters
     ----------
@@ -46,22 +46,22 @@ class Homes:
         self.kind: Ints = pools.kind.astype(np.int64)
         self.pool: Ints = pools.group_pool[node_group]
         self.may: Bools = pools.accepts[:, self.pool]
-        """Which nodes a kind of demand may use (K, N)."""
+        """Whether each kind of demand may use a node (K, N)."""
         self._wide: dict[int, bool] = {}
         """Whether the gangs of a kind need several nodes."""
         self.size: Ints = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
         self.there: Ints = self.size.copy()
-        """GPUs of each node, 0 while it is out of service (N,)."""
+        """GPUs of each node, or 0 while the node is out of service (N,)."""
         self.load: Ints = np.zeros(nodes, np.int64)
         """GPUs requested by the jobs of each node (N,)."""
         self.members: Ints = np.zeros(nodes, np.int64)
         """Number of jobs of each node (N,)."""
         self.sort: Ints = np.zeros(nodes, np.int64)
-        """Class of each node that has jobs: the GPUs of its first job (N,)."""
+        """Class of each node that has jobs, which is the GPUs of its first job (N,)."""
         self.first: Ints = np.zeros(n, np.int64)
         self.rows: Ints = np.zeros(n, np.int64)
-        """Rows of each job: `rows` of them, starting at `first`; 0: the job has no home (n,)."""
+        """Number of rows of each job, starting at `first`, or 0 if the job has no home (n,)."""
         self.node: Ints = np.zeros(max(2 * n, 64), np.int64)
         self.gpus: Ints = np.zeros(max(2 * n, 64), np.int64)
         self.used = 0
@@ -71,7 +71,7 @@ class Homes:
         return self.node[self.first[job] : self.first[job] + self.rows[job]]
 
     def single(self, jobs: Ints) -> Ints:
-        """Return the node of jobs with one home node; -1 for other jobs (k,)."""
+        """Return the home node of jobs that have one, or -1 for other jobs (k,)."""
         return np.where(self.rows[jobs] == 1, self.node[self.first[jobs]], -1)
 
     def take_rows(self, job: int, nodes: Ints, gpus: Ints) -> None:
@@ -97,7 +97,7 @@ class Homes:
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job: nodes with room now or, unless `within`, nodes where it must take turns."""
+        """Find a home for a job: nodes with room now, or unless `within`, nodes where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -115,7 +115,7 @@ class Homes:
         return True
 
     def _narrow(self, gpus: int, room: Bools) -> int:
-        """Return the least loaded of some nodes, preferring the job's class, then empty nodes; -1: none."""
+        """Return the least loaded of the given nodes, preferring the job's class, then empty nodes, or -1 for none."""
         if not room.any():
             return -1
         share = self.load / np.maximum(self.there, 1)
@@ -145,7 +145,7 @@ class Homes:
 
 
 class _Circles(Plans):
-    """Plans by homes, turns and pairs."""
+    """Plans based on homes, turns and pairs."""
 
     def set_up(self) -> None:
         """Compute the jobs' utilization, memory and maximum number of GPUs."""
@@ -159,16 +159,16 @@ class _Circles(Plans):
         self.settings.update(names_nodes=True, share=2 if self.pack else 1)
 
     def begin(self, view: View) -> None:
-        """Begin a run; no job has a home yet."""
+        """Begin a run, in which no job has a home yet."""
         n = len(self.jobs)
         self.homes = Homes(self.jobs, self.cluster, view.node_group, self.depth)
         self.turn: Ints = np.arange(n, dtype=np.int64)
-        """Position of each job in the circle, larger after each turn; the smallest goes first (n,)."""
+        """Position of each job in the circle, which grows after each turn. The smallest goes first (n,)."""
         self.turns = n
         self.host: Ints = np.full(n, -1, np.int64)
-        """Host of each job: it shares this job's GPUs; -1: none (n,)."""
+        """Host of each job, whose GPUs it shares, or -1 for none (n,)."""
         self.guest: Ints = np.full(n, -1, np.int64)
-        """Guest of each job: this job shares its GPUs; -1: none (n,)."""
+        """Guest of each job, which shares its GPUs, or -1 for none (n,)."""
         self.pairs = 0
         """Number of jobs that share another job's GPUs."""
         self.changed: set[int] = set()
@@ -198,7 +198,7 @@ class _Circles(Plans):
             self._move(job[waits & (self.host[job] < 0)])
         ticks = self.slices and view.now_ms % self.slice_ms == 0 and some
         if ticks:
-            # The jobs that ran move to the end of the circle, in the same order.
+            # The jobs that ran move to the end of the circle and keep their order.
             ran = job[held > 0]
             self.turn[ran[np.argsort(self.turn[ran], kind="stable")]] = self.turns + np.arange(len(ran))
             self.turns += len(ran)
@@ -219,7 +219,7 @@ class _Circles(Plans):
         return self._plan(job, gpus, next_slice(view.now_ms, self.slice_ms) if wake else -1)
 
     def _forget(self, view: View) -> bool:
-        """Remove jobs that ended from their homes; return whether there were any."""
+        """Remove ended jobs from their homes. Return whether there were any."""
         from tracekit.replay.kernel import DONE
 
         ended = self.active[view.table["status"][self.active] == DONE]
@@ -244,7 +244,7 @@ class _Circles(Plans):
         self.changed.update((guest, host))
 
     def _follow_nodes(self, view: View, job: Ints, held: Ints) -> None:
-        """Find other homes for jobs that wait for their turn on nodes that left."""
+        """Find new homes for jobs that wait for their turn on nodes that left."""
         self.nodes = view.node_gpus
         self.homes.there = self.nodes.astype(np.int64)
         for j in job[(held == 0) & (self.homes.rows[job] > 0)].tolist():
@@ -261,7 +261,7 @@ class _Circles(Plans):
                 self.queue.add(j)
 
     def _settle_new(self, view: View, job: Ints) -> None:
-        """Give new jobs homes; a job without a home waits for one."""
+        """Give homes to new jobs. A job without a home waits for one."""
         for j in job[np.searchsorted(job, self.known) :].tolist():
             if not self.homes.settle(j, within=False):
                 self.queue.add(j)
@@ -274,7 +274,7 @@ class _Circles(Plans):
         return (node >= 0) & over[node]
 
     def _move(self, waiting: Ints) -> None:
-        """Move jobs that wait for their turn to nodes with room, the longest waiting first."""
+        """Move jobs that wait for their turn to nodes with room, the longest wait first."""
         some = waiting[self._crowded(waiting)]
         some = some[np.argsort(self.turn[some], kind="stable")]
         room = self.homes.there - self.homes.load
@@ -290,7 +290,7 @@ class _Circles(Plans):
                 some = some[self.homes.kind[some] != self.homes.kind[j]]
                 continue
             if guest >= 0:
-                # If a paired job moves, the pair separates.
+                # If one job of a pair moves, the pair separates.
                 self._split(guest, j)
                 self.homes.carry(guest)
             some = some[1:]
@@ -322,7 +322,7 @@ class _Circles(Plans):
             self.changed.update((host, guest))
 
     def _part(self, guests: Ints) -> None:
-        """Give guests their own GPUs if a node has room, the longest waiting first."""
+        """Give guests their own GPUs if a node has room, the longest wait first."""
         some = guests[np.argsort(self.turn[guests], kind="stable")]
         while len(some):
             room = (self.homes.there - self.homes.load).max(initial=0)
@@ -343,7 +343,7 @@ class _Circles(Plans):
         return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
 
     def _filled(self, view: View, job: Ints, held: Ints, waits: Bools) -> tuple[Ints, Ints, Ints]:
-        """Return the jobs that start or change partners between slices, their GPUs, and the GPUs of all jobs."""
+        """Return the jobs that start or change partners between slices, with their GPUs, and the GPUs of all jobs."""
         place = np.flatnonzero(waits & (self.host[job] < 0))
         place = place[self._take(job[place], view.node_free.copy())]
         guests = np.flatnonzero(waits & (self.host[job] >= 0))
@@ -358,7 +358,7 @@ class _Circles(Plans):
         return job[named], after[named], after
 
     def _take(self, jobs: Ints, free: Ints) -> Ints:
-        """Consider all jobs in the order of their turns; return the indices of those that run, and reduce `free`."""
+        """Consider all jobs in the order of their turns. Return the indices of those that run, and reduce `free`."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes
@@ -369,13 +369,13 @@ class _Circles(Plans):
         return by[taken.view(np.bool_)]
 
     def _chosen(self, view: View, job: Ints, held: Ints, *, ticks: bool) -> Ints:
-        """Return the GPUs of each job from now on; between slices, running jobs go first (k,)."""
+        """Return the GPUs of each job from now on. Between slices, running jobs go first (k,)."""
         homes = self.homes
         free = homes.there.copy()
         chosen = np.zeros(len(job), np.bool_)
         own = (homes.rows[job] > 0) & (self.host[job] < 0)
         if not homes.there.all():
-            # A job that runs on a node that left stays there to its end.
+            # A job that runs on a node that left stays there until it ends.
             for i in np.flatnonzero(own & (held > 0)).tolist():
                 nodes = homes.at(int(job[i]))
                 if (homes.there[nodes] == 0).any():
@@ -423,7 +423,7 @@ class _Circles(Plans):
         )
 
     def _rows(self, job: Ints, gpus: Ints, own: Ints) -> Ints:
-        """Return the rows (place, node, GPUs) of jobs with their own GPUs."""
+        """Return the rows (place, node, GPUs) of jobs that have their own GPUs."""
         homes = self.homes
         count = homes.rows[job[own]]
         place = np.repeat(own, count)
@@ -435,7 +435,7 @@ class _Circles(Plans):
         return np.column_stack([place, homes.node[at], part])
 
     def _grow(self, job: Ints, gpus: Ints, free: Ints) -> None:
-        """Give the spare GPUs of a node to its job with the first turn."""
+        """Give a node's spare GPUs to its job with the first turn."""
         able = np.flatnonzero((gpus > 0) & (self.homes.rows[job] == 1) & (self.host[job] < 0) & (self.guest[job] < 0))
         able = able[np.argsort(self.turn[job[able]], kind="stable")]
         node, pick = np.unique(self.homes.single(job[able]), return_index=True)
@@ -448,38 +448,39 @@ class Gandiva(Planned):
     """Time slices on oversubscribed nodes, with packing and migration.
 
     A job gets a home on arrival. Among the nodes with room, its home is the least loaded node of its class, otherwise
-    an empty node, otherwise any node. The class of a node is the size of its first job, in GPUs. If no node has room,
-    the job goes, in the same order, to a node whose jobs then request at most depth times its GPUs, and takes turns
-    there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one node has
-    its home on several nodes. On nodes that have more jobs than GPUs, the jobs that ran go to the end of the circle at
-    each multiple of quantum, and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once.
-    With pack=on, on every such node, each slice puts the two jobs of one size with the lowest utilization on the same
-    GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as both fit alone. With
-    migrate=on jobs that wait for their turn move to GPUs that become free, the longest waiting first. With grow=on the
-    spare GPUs of a node go to one of its jobs, which returns them when another job arrives.
+    an empty node, otherwise any node. A node's class is the size of its first job, in GPUs. If no node has room, the
+    job goes, in the same order of preference, to a node whose jobs then request at most `depth` times its GPUs, and
+    takes turns there. If there is no such node, the job waits, and later jobs may overtake it. A gang too large for one
+    node has its home on several nodes. On nodes whose jobs request more GPUs than there are, the jobs that ran go to
+    the end of the circle at each multiple of `quantum`. The jobs that fit run next, in the order of the circle, with
+    all GPUs of a gang at once. With pack=on, each slice puts the two jobs of one size with the lowest utilization on
+    every such node on the same GPUs, if their memory fits and their speeds add up to more than 1. They separate as soon
+    as both fit alone. With migrate=on, jobs that wait for their turn move to GPUs that become free, the longest wait
+    first. With grow=on, a node's spare GPUs go to one of its jobs, which returns them when another job arrives.
 
     Equal to
     --------
-    - If all jobs fit: every job starts at once and no job is stopped.
-    - On one node with slices=off: fifo,scan=skip.
-    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, to within a
-      slice.
-    - With memory level 'single', if no two jobs fit on a GPU: pack=off.
+    - If all jobs fit, every job starts at once and no job is stopped.
+    - On one node with slices=off, the policy equals fifo,scan=skip.
+    - On one node with jobs of one size, all submitted at once, pack=off and overhead=none, all jobs get equal time, to
+      within a slice.
+    - With memory level 'single', if no two jobs fit on a GPU, the policy equals pack=off.
 
     Sources
     -------
     - Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under overload, migration
-      to vacated GPUs, growing into idle GPUs; taken from other people's notes and simulators.
-    - Our choices: depth, because no trace records host memory; ties go to the lowest node; pairs by M1, known without
-      trying; one new pair per node and slice; homes of multi-node gangs; a job takes its turn even if earlier jobs in
-      the circle do not fit; a migration costs what a preemption costs; nodes are not emptied to undo fragmentation.
+      to vacated GPUs, and growing into idle GPUs. We took these from other people's notes and simulators.
+    - Our choices: `depth`, because no trace records host memory; ties go to the lowest node; pairs by M1, which is
+      known without trials; one new pair per node and slice; homes of multi-node gangs; a job takes its turn even if
+      earlier jobs in the circle do not fit; a migration costs as much as a preemption; nodes are not emptied to undo
+      fragmentation.
     """
 
     plans = _Circles
     card = Card(
         name="gandiva",
         parameters=(
-            Parameter("slices", True, "oversubscribe nodes; their jobs take turns"),
+            Parameter("slices", True, "whether nodes are oversubscribed and their jobs take turns"),
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
             Parameter(
                 "depth",
@@ -487,9 +488,9 @@ class Gandiva(Planned):
                 "maximum total request of a node's jobs, relative to the node's GPUs",
                 minimum=1,
             ),
-            Parameter("pack", True, "two jobs may share GPUs on an oversubscribed node"),
-            Parameter("migrate", True, "jobs move to GPUs that become free"),
-            Parameter("grow", False, "jobs may use the spare GPUs of their node"),
+            Parameter("pack", True, "whether two jobs may share GPUs on an oversubscribed node"),
+            Parameter("migrate", True, "whether jobs move to GPUs that become free"),
+            Parameter("grow", False, "whether jobs may use the spare GPUs of their node"),
             Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
             overhead("gandiva"),
         ),

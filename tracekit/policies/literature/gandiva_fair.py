@@ -1,4 +1,4 @@
-"""Gandiva_fair: GPU time in proportion to tickets, gang-aware stride scheduling in slices, and trading of GPU types."""
+"""Gandiva_fair: GPU time in proportion to tickets, by gang-aware stride scheduling and trades of GPU types."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SLACK = 1e-9
 
 
 def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats) -> Floats:
-    """Return shares in proportion to weights, none above its limit; GPUs that limits leave unused go to the others.
+    """Return shares in proportion to weights and within limits. GPUs that limits leave unused go to the other rows.
 
     Parameters
     ----------
     segment : array (k,)
-        Segment whose capacity each row shares.
+        The segment whose capacity each row shares.
     limit : array (k,)
         Maximum share of each row.
     weight : array (k,)
@@ -42,7 +42,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     seg, most, worth = segment[by], limit[by], weight[by]
     start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
     count = np.diff(np.append(start, len(seg)))
-    # Before each row: the share taken by rows with less need, and the weight that is left from here on.
+    # Before each row: the share taken by rows with less need, and the weight of this row and the later rows.
     taken = np.cumsum(most) - most
     taken -= np.repeat(taken[start], count)
     passed = np.cumsum(worth) - worth
@@ -50,7 +50,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # A segment's level is that of the first row whose need exceeds the level; infinite if no row's does.
+    # A segment's level is that of the first row whose need exceeds the level, or infinite if there is no such row.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -59,24 +59,24 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
 
 
 def fill_shares(limit: Floats, weight: Floats, capacity: float) -> Floats:
-    """Return shares in proportion to weights, none above its limit, in one segment."""
+    """Return shares in proportion to weights and within limits, in one segment."""
     return fill_segments(np.zeros(len(limit), np.int64), limit, weight, np.array([capacity]))
 
 
 def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
     """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
 
-    For each pair of types, the most different first, the tenant with the largest speedup from the slow to the fast type
-    buys from the tenant with the smallest speedup. The price of a fast GPU, in slow GPUs, is the second-largest
-    speedup. They trade while the largest speedup is at least 1 + margin times the smallest. No tenant is worse off,
-    because the seller gets at least its own speedup and the buyer pays at most its own.
+    For each pair of types, starting with the most different, the tenant with the largest speedup from the slow to the
+    fast type buys from the tenant with the smallest speedup. The price of a fast GPU, in slow GPUs, is the
+    second-largest speedup. They trade while the largest speedup is at least 1 + margin times the smallest. No tenant is
+    worse off, because the seller gets at least its own speedup and the buyer pays at most its own.
 
     Parameters
     ----------
     have : array (T, J)
         GPUs of each tenant on each type.
     speedup : array (T, J)
-        Speed of the tenant's jobs on each type; 0 if they do not run there.
+        Speed of the tenant's jobs on each type, or 0 if they do not run there.
     margin : float
         Minimum gain for a trade.
     """
@@ -123,7 +123,7 @@ _LEAST = 1e-6
 
 
 class _Stride(Turns):
-    """Plans by entitlements and passes."""
+    """Plans based on entitlements and passes."""
 
     any_model = True
 
@@ -139,7 +139,7 @@ class _Stride(Turns):
     def begin(self, view: View) -> None:
         n = len(self.owner)
         self.home: Ints = np.full(n, -1, np.int64)
-        """Pool of each job's turns; -1: not yet assigned (n,)."""
+        """Pool of each job's turns, or -1 if not yet assigned (n,)."""
         self.due: Floats = np.full(n, _LEAST)
         """GPUs to which each job is entitled (n,)."""
         self.passed: Floats = np.zeros(n)
@@ -179,7 +179,7 @@ class _Stride(Turns):
             asked = np.arange(len(job))
         asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
         found = self.choose(job, asked, running, free, self.home[job])
-        # GPUs that the jobs of a pool cannot use go to jobs of other pools, in the same order.
+        # GPUs that a pool's jobs cannot use go to jobs of other pools, in the same order.
         rest = asked[found[asked] < 0]
         if len(rest) and (free > 0).any():
             more = self.choose(job, rest, running, free)
@@ -197,7 +197,7 @@ class _Stride(Turns):
         return found
 
     def _entitle(self, job: Ints, pools: Ints) -> None:
-        """Compute each tenant's entitlement in each pool, the pools of its jobs, and the due share of each job."""
+        """Compute each tenant's entitlement in each pool, the pools of its jobs, and each job's due share."""
         layout = self.pools
         speed = self.speed[layout.kind[job]]
         domain = layout.kind_domain[layout.kind[job]]
@@ -245,32 +245,33 @@ class _Stride(Turns):
 
 
 class GandivaFair(Planned):
-    """GPU time in proportion to tickets, by gang-aware stride scheduling and trading of GPU types.
+    """GPU time in proportion to tickets, by gang-aware stride scheduling and trades of GPU types.
 
     Tenants with jobs share the GPUs of each type in proportion to their tickets; no tenant gets more GPUs than its jobs
-    request. With trade=on the tenant whose jobs gain most from the faster of two types buys GPUs of that type from the
-    tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the second-largest gain. They trade until
-    either has nothing left to give, provided that the largest gain is at least 1 + margin times the smallest. A
-    tenant's share of a type is divided evenly among its jobs there, and no job gets more GPUs than it requests. A job
-    goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there and enough
-    elsewhere. At each multiple of quantum the jobs of a type run in the order of their pass, the smallest first; a
-    running job's pass grows by GPUs times time over its share. A job that does not fit is skipped. It keeps its pass
-    and therefore moves to the front. A new job starts with the smallest pass, and gets a type at the next slice. GPUs
-    that the jobs of a type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may
-    be spread over nodes.
+    request. With trade=on, the tenant whose jobs gain most from the faster of two types buys GPUs of that type from the
+    tenant whose jobs gain least. The price of a fast GPU, in slow GPUs, is the second-largest gain. The two tenants
+    trade until one has nothing left to give, provided that the largest gain is at least 1 + `margin` times the
+    smallest. A tenant's share of a type is divided evenly among its jobs there, and no job gets more GPUs than it
+    requests. A job goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there
+    and enough elsewhere. At each multiple of `quantum`, the jobs of a type run in the order of their pass, the smallest
+    first. A running job's pass grows by its GPUs times the time, divided by its share. A job that does not fit is
+    skipped. It keeps its pass, and therefore moves to the front. A new job starts with the smallest pass, and gets a
+    type at the next slice. GPUs that the jobs of a type leave free go to jobs of other types and, until the next slice,
+    to new arrivals. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - If all jobs fit: every job starts at once and no job is stopped.
-    - With one GPU type, or if all tenants gain equally: trade=off.
-    - With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.
+    - If all jobs fit, every job starts at once and no job is stopped.
+    - With one GPU type, or if all tenants gain equally, trade=on equals trade=off.
+    - With equal tickets and enough one-GPU jobs, all tenants get equal GPU time, to within a slice.
 
     Sources
     -------
-    - Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, the
-      second-largest gain, as in an independent reimplementation.
-    - Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one per node and a central
-      one; tenants trade as much as possible at once; margin; a tenant's speed on a type is the mean over its jobs.
+    - Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trades. The price, which is the
+      second-largest gain, is that of an independent reimplementation.
+    - Our choices: one queue for all nodes of a type, including multi-node gangs, instead of one queue per node and a
+      central queue; tenants trade as much as possible at once; `margin`; a tenant's speed on a type is the mean over
+      its jobs.
     """
 
     plans = _Stride
@@ -280,7 +281,7 @@ class GandivaFair(Planned):
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
             Parameter("of", "user", "kind of tenants with tickets: virtual clusters or users", ("vc", "user")),
             WEIGHT,
-            Parameter("trade", True, "tenants may trade GPU types"),
+            Parameter("trade", True, "whether tenants may trade GPU types"),
             Parameter("margin", 0.1, "minimum gain of the buyer over the seller for a trade [1]"),
             overhead("gandiva"),
         ),

@@ -1,4 +1,4 @@
-"""Gavel: shares of time on the GPU types that are best for an objective, and rounds that approximate them."""
+"""Gavel: the shares of time on GPU types that are best for an objective, and rounds that approximate them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEVELS = 5
 
 @dataclass
 class _Book:
-    """Shares and times of the rounds of one run so far; columns are the types, then the types again for packed jobs."""
+    """Shares and times in one run so far. The columns are the types, then the types again for packed jobs."""
 
     entitled_ms: Floats
     """Sum of each job's shares over time on each type [ms] (n, 2 J)."""
@@ -37,30 +37,30 @@ class _Book:
     share: Floats
     """Current shares of each job (n, 2 J)."""
     met: Bools
-    """Whether each job's shares have been computed yet (n,)."""
+    """Whether each job's shares have been computed (n,)."""
     partner: Ints
-    """Partner that shares the job's GPUs since the last plan that included the job; -1: none (n,)."""
+    """Partner that has shared the job's GPUs since the last plan that included the job, or -1 for none (n,)."""
     left_ms: Floats
     """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
-    """Speed of each job on an equal part of the cluster at that time; 0: never computed (n,)."""
+    """Speed of each job on an equal part of the cluster at that time, or 0 if never computed (n,)."""
     isolated_ms: Floats
-    """Time that each job's work until then would have taken on equal parts of the cluster (n,) [ms]."""
+    """Time that each job's work up to then would have taken on equal parts of the cluster (n,) [ms]."""
     kind: Ints
-    """Kind of each job for pairing, when shares were last computed (n,)."""
+    """Kind of each job for pairing when shares were last computed (n,)."""
     pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """Pairs that get packed time, as rows (kind, other kind, pool) (R, 3)."""
     now_ms: int = 0
     found_ms: int = -1
-    """Time at which shares were last computed; -1: never."""
+    """Time at which shares were last computed, or -1 for never."""
     active: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Jobs present at that time."""
+    """The jobs present at that time."""
     gpus: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """GPUs of the pools at that time."""
 
 
 class _Rounds(Turns):
-    """Plans made in rounds."""
+    """Plans that are made in rounds."""
 
     any_model = True
 
@@ -83,14 +83,14 @@ class _Rounds(Turns):
         self.round_ms, self.again_ms = max(round(p["round"] * 1000), 1), round(p["again"] * 1000)
         prices = gpu_prices(models, cluster.models)
         self.price = prices / prices.max()
-        """Price of a GPU of each model of the cluster, relative to the highest price."""
+        """GPU price of each model in the cluster, relative to the highest price."""
         self.settings.update(round_ms=self.round_ms, share=2 if self.packed else 1)
         self.due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, self.seed)
         """Deadlines [ms] (n,)."""
         self.submit_ms = jobs.submit_ms
         self.tenant = jobs.tenant.astype(np.int64)
 
-        # Columns of the book are the types within a domain.
+        # The book's columns are the types within a domain.
         low = np.searchsorted(self.pools.domain, self.pools.domain)
         self.column = np.arange(len(low)) - low
         self.types = int(self.column.max(initial=0)) + 1
@@ -119,7 +119,7 @@ class _Rounds(Turns):
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # Jobs that ended, were stopped or did not fit have no partner.
+        # Jobs that have ended, were stopped or did not fit have no partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(view.now_ms, job, running, together)
@@ -146,7 +146,7 @@ class _Rounds(Turns):
             moves = parts & (partner != together) & (together < np.arange(len(job)))
             at = np.where(moves, job, -1)
             beside = np.where(follows, whom, at)[named]
-        # While jobs wait, entitlements and run times keep changing, so plan again in the next round.
+        # While jobs wait, entitlements and run times keep changing, so plan again for the next round.
         wake = view.now_ms + self.round_ms if (chosen < 0).any() else -1
         return self.pools.plan(job[named], gpus[named], chosen[named], rate, wake, beside=beside)
 
@@ -201,7 +201,7 @@ class _Rounds(Turns):
                 kinds += int(found.kind.max(initial=-1)) + 1
         book.pairs = np.concatenate(rows)
         book.share[job] = shares
-        # A new job starts with half a round's share in both entitlement and run time.
+        # A new job starts with half a round's share as both its entitlement and its run time.
         fresh = job[~book.met[job]]
         half = self.round_ms / 2
         book.met[fresh] = True
@@ -209,14 +209,14 @@ class _Rounds(Turns):
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _beside(self, one: int, other: int) -> tuple[float, float]:
-        """Return the speeds of jobs of two utilization levels that share GPUs; (0, 0) if memory is too small."""
+        """Return the speeds of jobs of two utilization levels that share GPUs, or (0, 0) if memory is too small."""
         if one < 0 or other < 0:
             return 0.0, 0.0
         a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
         return int(interference_ppm(self.models, a, b)) / 1e6, int(interference_ppm(self.models, b, a)) / 1e6
 
     def _chosen(self, job: Ints, running: Ints, together: Ints, capacity: Ints) -> tuple[Ints, Ints]:
-        """Return each job's pool in the next round (-1: it waits) and the index of its partner."""
+        """Return each job's pool in the next round, or -1 if the job waits, and the index of its partner."""
         from tracekit.replay.kernel import choose_types
 
         book = self.book
@@ -265,55 +265,56 @@ class _Rounds(Turns):
 
 
 def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
-    """Return which of two partners joins the other: the job that does not run there yet, or else the later job."""
+    """Return the partner that joins the other: the job that does not run there yet, or else the later job."""
     place = np.arange(len(partner))
     here, there = running == chosen, running[partner] == chosen
     return np.where(here == there, partner < place, there)
 
 
 class Gavel(Planned):
-    """In rounds, jobs get the shares of time on GPU types that best meet an objective.
+    """In rounds, jobs get the shares of time on GPU types that are best for an objective.
 
-    When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares of time on the
-    GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on; normalized speed
-    is GPUs times speed, relative to shares in proportion to the GPUs of each type. makespan: the last present job ends
-    as early as possible. finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the
-    cluster is as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. cost:
-    as throughput, but divided by the price of a GPU of the type. slo: as cost, and jobs that can still meet their
-    deadlines get the speed they need, unless they cannot all meet them. hierarchical: max_min over the VCs, where a VC
-    counts the sum of its jobs; inside a VC, max_min over its jobs, or its jobs in submission order. With packed=on two
-    jobs with the same number of GPUs may share GPUs for part of the time. In rounds, each job then runs on the type
-    where it lags most, by the ratio of the time its share entitles it to and the time it ran there; both start with
-    half a round's share. Among equals running jobs go first. A job that does not fit is skipped, a job runs on one type
-    in a round, and jobs without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
+    When jobs arrive or end, but at most once every `again` seconds, the policy computes each job's shares of time on
+    the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on. The
+    normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. With makespan, the
+    last present job ends as early as possible. With finish_time_fairness, the worst ratio of a job's end to its end on
+    an equal part of the cluster is as small as possible. With throughput, GPUs times speed, summed over all jobs, is as
+    large as possible. With cost, the same sum is divided by the price of a GPU of the type. With slo, the objective is
+    that of cost, but jobs that can still meet their deadlines get the speed that they need, unless they cannot all meet
+    them. With hierarchical, the objective is max_min over the VCs, where a VC counts as the sum of its jobs. Inside a
+    VC, it is max_min over the jobs, or submission order. With packed=on, two jobs with the same number of GPUs may
+    share GPUs for part of the time. In rounds, each job then runs on the type where it lags most, by the ratio of the
+    time to which its share entitles it and the time for which it ran there. Both times start with half a round's share.
+    Among equals, running jobs go first. A job that does not fit is skipped, a job runs on one type in a round, and jobs
+    without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
 
     Equal to
     --------
-    - With one type, if all jobs fit: every job runs from the next round on, and no job is stopped.
-    - With one type and jobs of one size, all submitted at once: equal times, to within a round.
-    - If all jobs have one size and there is one type: leftover=rounds equals leftover=shares.
-    - If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
-    - With one VC: objective=hierarchical equals max_min.
-    - With one price: objective=cost equals throughput.
-    - If no two jobs fit in a GPU's memory: packed=on equals packed=off, except for ties in the program.
-    - If all speeds are equal: aware=off equals aware=on.
+    - With one type, if all jobs fit, every job runs from the next round on, and no job is stopped.
+    - With one type and jobs of one size, all submitted at once, all jobs get equal time, to within a round.
+    - If all jobs have one size and there is one type, leftover=rounds equals leftover=shares.
+    - If all jobs fit, objective=makespan, finish_time_fairness, throughput and hierarchical equal max_min.
+    - With one VC, objective=hierarchical equals max_min.
+    - With one price, objective=cost equals throughput.
+    - If no two jobs fit in a GPU's memory, packed=on equals packed=off, except for ties in the program.
+    - If all speeds are equal, aware=off equals aware=on.
 
     Sources
     -------
-    - Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.
+    - Narayanan et al., Gavel (OSDI'20): objectives, rounds and round lengths as in the released code.
     - Our choices: GPUs left over by the max-min program are shared by the same rule again. leftover=rounds is the
-      released behaviour: one program, and in each round the leftover GPUs go by priority, with jobs without a share
-      last; makespan and finish_time_fairness work like this here too. Run time counts from a job's arrival and not from
-      the last program. A job also runs on types that it did not request, if its speed there is known. Types on which
-      all jobs are equally fast count as one.
+      released behaviour: there is one program, and in each round the leftover GPUs go to jobs by priority, with jobs
+      without a share last. Here, makespan and finish_time_fairness also work like this. Run time counts from a job's
+      arrival instead of from the last program. A job also runs on types that it did not request if its speed there is
+      known. Types on which all jobs are equally fast count as one.
     - Our choices for the other objectives: if all jobs fit where they are fastest, they run there, except under cost
-      and slo; run times and required speeds within a quarter of each other count as equal, at the larger value;
-      makespan is one linear program, while the released code bisects to 5 %, and the search of finish_time_fairness
-      ends at 5 %; throughput weighs a job by its GPUs, because speeds are relative to the recorded speed; a deadline
-      that can no longer be met is dropped, and all deadlines are dropped if they cannot be met together; VCs have equal
-      weight, and their GPUs are divided in two steps, while the released code changes the weights of jobs; remaining
-      run times are known. Pairs are formed among five levels of GPU utilization; jobs that lag most are paired first,
-      and a job speeds up after its partner's end only at the next round.
+      and slo. Run times and required speeds within a quarter of each other count as equal, at the larger value.
+      makespan is one linear program, while the released code bisects to 5 %. The search for finish_time_fairness ends
+      at 5 %. throughput weighs a job by its GPUs, because speeds are relative to the recorded speed. A deadline that
+      can no longer be met is dropped, and all deadlines are dropped if they cannot be met together. VCs have equal
+      weight, and their GPUs are divided in two steps, while the released code changes the weights of jobs. Remaining
+      run times are known. Pairs are formed among five levels of GPU utilization. Jobs that lag most are paired first,
+      and after its partner's end, a job speeds up only at the next round.
     """
 
     plans = _Rounds
@@ -326,15 +327,19 @@ class Gavel(Planned):
             Parameter(
                 "leftover",
                 "shares",
-                "for max_min: GPUs that cannot raise the least normalized speed are shared by the same rule again "
-                "(shares), or are not shared and go in each round to the first job in line (rounds)",
+                "for max_min: whether GPUs that cannot raise the least normalized speed are shared by the same rule "
+                "again (shares), or go to the first job in line in each round (rounds)",
                 ("shares", "rounds"),
             ),
             Parameter(
                 "inside", "fair", "for hierarchical: how a VC's part is divided among its jobs", ("fair", "fifo")
             ),
-            Parameter("packed", False, f"two jobs may share GPUs ({', '.join(PACKABLE)})"),
-            Parameter("aware", True, "shares use the speeds on the types; off: all types count as equally fast"),
+            Parameter("packed", False, f"whether two jobs may share GPUs ({', '.join(PACKABLE)})"),
+            Parameter(
+                "aware",
+                True,
+                "whether shares depend on the speeds on the types; if off, all types count as equally fast",
+            ),
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),

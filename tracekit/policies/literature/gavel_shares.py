@@ -19,9 +19,9 @@ OBJECTIVES = ("max_min", "makespan", "finish_time_fairness", "throughput", "cost
 PACKABLE = ("max_min", "throughput", "cost")
 """Objectives with few enough kinds of jobs to form pairs."""
 _STEP = 1.25
-"""Run times and needs within this factor count as equal, at the larger value."""
+"""Factor within which run times and needs count as equal, at the larger value."""
 _NEAR = 1.05
-"""Precision of the search for the smallest worst slowdown, as a factor."""
+"""Precision of the search for the smallest worst-case slowdown, as a factor."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Active:
     gpus: Ints
     """GPUs of each job (k,)."""
     speed: Floats
-    """Speed of each job on each type; 0 if it may not or cannot run there (k, J)."""
+    """Speed of each job on each type, or 0 if the job may not or cannot run there (k, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     price: Floats
-    """Price of a GPU of each type, relative to the highest price (J,)."""
+    """GPU price of each type, relative to the highest price (J,)."""
     left_ms: Floats
     """Remaining run time of each job (k,) [ms]."""
     age_ms: Floats
@@ -43,13 +43,13 @@ class Active:
     isolated_ms: Floats
     """Time that each job's work so far would have taken on an equal part of the cluster (k,) [ms]."""
     due_ms: Floats
-    """Time until each job's deadline, negative after it (k,) [ms]."""
+    """Time until each job's deadline, negative after the deadline (k,) [ms]."""
     tenant: Ints
     """VC of each job (k,)."""
     load: Ints
-    """Level of GPU utilization of each job (k,); all 0 if jobs are not packed."""
+    """GPU utilization level of each job, or 0 for all if jobs are not packed (k,)."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
-    """Function of two levels: speeds of two jobs that share GPUs, (0, 0) if they may not; None: jobs are not packed."""
+    """Function from two levels to the speeds of two jobs that share GPUs ((0, 0): not allowed), or None if unpacked."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Found:
     """Computed shares of jobs. k jobs, J types, R pairs of kinds."""
 
     alone: Floats
-    """Share of time of each job alone on each type (k, J)."""
+    """Share of time that each job runs alone on each type (k, J)."""
     packed: Floats
-    """Share of time of each job on each type together with another job (k, J)."""
+    """Share of time that each job runs on each type together with another job (k, J)."""
     kind: Ints
     """Kind of each job (k,)."""
     pairs: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -74,9 +74,9 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
     objective : str
         One of `OBJECTIVES`.
     once : bool
-        For max_min: whether to raise only the least speed.
+        Whether max_min raises only the least speed.
     inside : str
-        For hierarchical: how a VC's part is divided among its jobs, 'fair' or 'fifo'.
+        How hierarchical divides a VC's part among its jobs: 'fair' or 'fifo'.
     """
     shares = np.zeros(active.speed.shape)
     able = np.flatnonzero((active.speed > 0).any(axis=1))
@@ -91,7 +91,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
         return Found(found[of], shares, of)
     own = _rows(active, able)
     value = own.speed / (own.price if objective in {"cost", "slo"} else 1.0)
-    # No job can do better than to run all the time where it is fastest.
+    # No job can do better than run all the time where it is fastest.
     demand, first, of = _kinds(own)
     room = fastest_for_all(demand, value[first])
     if room is not None and objective != "slo":
@@ -108,7 +108,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
 
 
 def isolated_speed(active: Active) -> Floats:
-    """Return the speed of each job on an equal part of the GPUs of each type (k,)."""
+    """Return each job's speed on an equal part of each type's GPUs (k,)."""
     part = np.minimum(1.0, active.capacity / max(len(active.gpus), 1) / active.gpus[:, None])
     part = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return np.asarray((active.speed * part).sum(axis=1))
@@ -120,20 +120,20 @@ def _rows(active: Active, chosen: Ints) -> Active:
 
 
 def _grouped(*columns: NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
-    """Return the first row of each kind, the kind of each row, and the rows per kind; equal rows form a kind."""
+    """Group equal rows into kinds. Return the first row of each kind, the kind of each row, and the rows per kind."""
     table = np.column_stack([np.asarray(c, np.float64) for c in columns])
     _, first, of, count = np.unique(table, axis=0, return_index=True, return_inverse=True, return_counts=True)
     return first, of.ravel(), count
 
 
 def _kinds(active: Active, *columns: NDArray[np.generic]) -> tuple[Kinds, Ints, Ints]:
-    """Return the kinds of jobs, each kind's first row and each row's kind; extra columns distinguish kinds, too."""
+    """Return the kinds of jobs, each kind's first row, and each row's kind. Extra columns also distinguish kinds."""
     first, of, count = _grouped(active.gpus, active.speed, *columns)
     return Kinds(count, active.gpus[first], active.speed[first], active.capacity), first, of
 
 
 def _stepped(values: Floats) -> Floats:
-    """Return values rounded up to powers of the step, so only few different values remain."""
+    """Round values up to powers of the step, so that only a few different values remain."""
     return np.asarray(_STEP ** np.ceil(np.log(np.maximum(values, 1e-12)) / np.log(_STEP) - 1e-9))
 
 
@@ -151,7 +151,7 @@ def _fair_finish(active: Active) -> Floats:
 
     def at(ratio: float) -> tuple[Floats, float]:
         need = left / np.maximum(ratio * alone - active.age_ms, 1e-9)
-        # Limit the need to the fastest speed, because rounding up must not exceed it.
+        # Limit the need to the fastest speed, which rounding up must not exceed.
         return _at_need(active, np.minimum(_stepped(need), fastest))
 
     low = float(((active.age_ms + left / fastest) / alone).max())
@@ -170,7 +170,7 @@ def _fair_finish(active: Active) -> Floats:
 
 
 def _valued(active: Active, value: Floats, *, due: bool) -> Floats:
-    """Return the shares with the largest total value; with `due`, jobs also meet deadlines if all can be met."""
+    """Return the shares with the largest total value. With `due`, jobs also meet their deadlines if all can be met."""
     floor = np.zeros(len(active.gpus))
     if due:
         need = _stepped(active.left_ms / np.maximum(active.due_ms, 1.0))
@@ -185,7 +185,7 @@ def _valued(active: Active, value: Floats, *, due: bool) -> Floats:
 
 
 def _of_tenants(active: Active, inside: str) -> Floats:
-    """Divide GPUs of each type among VCs by max-min over their sums, then among each VC's jobs; return the shares."""
+    """Divide each type's GPUs among VCs by max-min over their sums, then among each VC's jobs. Return the shares."""
     tenants, tenant = np.unique(active.tenant, return_inverse=True)
     demand, first, of = _kinds(active, tenant)
     count, equal, entity = demand.count, demand.equal, tenant[first]
@@ -222,7 +222,7 @@ def _of_tenants(active: Active, inside: str) -> Floats:
 
 
 def _in_order(gpus: Ints, speed: Floats, part: Floats) -> Floats:
-    """Return shares of jobs in order, each job on its fastest types first, until no GPUs are left."""
+    """Return shares for jobs in order, each on its fastest types first, until no GPUs are left."""
     shares, left = np.zeros(speed.shape), part.copy()
     for i, row in enumerate(np.argsort(-speed, axis=1, kind="stable").tolist()):
         if left.sum() <= 1e-9:
@@ -237,7 +237,7 @@ def _in_order(gpus: Ints, speed: Floats, part: Floats) -> Floats:
 
 
 def _packed(objective: str, active: Active, able: Ints, *, once: bool) -> Found:
-    """Return shares of single jobs and of pairs of jobs that share GPUs, with equal numbers of GPUs."""
+    """Return the shares of single jobs, and of pairs of jobs with equal numbers of GPUs that share them."""
     own = _rows(active, able)
     first, of, count = _grouped(own.gpus, own.speed, own.load)
     gpus, speed, load = own.gpus[first], own.speed[first], own.load[first]
@@ -280,17 +280,17 @@ class Kinds:
     gpus: Ints
     """GPUs of a job of each kind (K,)."""
     speed: Floats
-    """Speed of each kind on each type; 0 if it may not or cannot run there (K, J)."""
+    """Speed of each kind on each type, or 0 if the kind may not or cannot run there (K, J)."""
     capacity: Floats
     """GPUs of each type (J,)."""
     pair: Ints | None = None
     """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: Floats | None = None
-    """Speeds of both jobs of each pair on each type; 0 if they may not share (R, J, 2)."""
+    """Speeds of both jobs in each pair on each type, or 0 if they may not share GPUs (R, J, 2)."""
 
     @property
     def equal(self) -> Floats:
-        """Speed of a job of each kind with shares in proportion to the GPUs of the types (K,)."""
+        """Speed of a job of each kind if its shares are in proportion to the types' GPUs (K,)."""
         return np.asarray(self.speed @ self.capacity / max(float(self.capacity.sum()), 1.0))
 
     @property
@@ -318,22 +318,22 @@ def max_min_shares(
     gpus : array (K,)
         GPUs of a job of each kind.
     speed : array (K, J)
-        Speed of each kind on each type; 0 if it may not or cannot run there.
+        Speed of each kind on each type, or 0 if the kind may not or cannot run there.
     capacity : array (J,)
         GPUs of each type.
     once : bool
-        Raise only the least speed; the GPUs left over are in no share.
+        Raise only the least speed, so the GPUs left over are in no share.
 
     Returns
     -------
     shares : array (K, J)
-        Share of time of each job of a kind; each row sums to at most 1.
+        Share of time that each job of a kind runs. Each row sums to at most 1.
     level : array (K,)
         Normalized speed of each kind.
     """
     usable = (speed > 0) & (gpus[:, None] <= capacity)
     demand = Kinds(count, gpus, np.where(usable, speed, 0.0), np.asarray(capacity, np.float64))
-    # Kinds without a usable type cannot be normalized, and get no share.
+    # Kinds without a usable type cannot be normalized and get no share.
     equal = demand.equal
     shares = np.zeros(demand.speed.shape)
     able = np.flatnonzero(equal > 0)
@@ -348,14 +348,14 @@ def max_min_shares(
 
 
 def fastest_for_all(demand: Kinds, value: Floats) -> Floats | None:
-    """Return shares that let every job run all the time where its value is largest; None if that does not fit.
+    """Return shares with which every job always runs where its value is largest, or None if that does not fit.
 
     Types of equal value are filled one after another, large gangs first, and a job rarely gets shares of two types.
 
     Parameters
     ----------
     value : array (K, J)
-        Value of time on each type; 0 if a kind may not run there.
+        Value of time on each type, or 0 if a kind may not run there.
     """
     best = value.max(axis=1)
     left = demand.capacity.copy()
@@ -382,16 +382,16 @@ def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | N
     Parameters
     ----------
     need : array (K,)
-        Speed that each kind needs for a level of 1, above 0. Every kind must be able to run on some type.
+        Speed above 0 that each kind needs for a level of 1. Every kind must be able to run on some type.
     once : bool
-        Stop there; otherwise raise the next least level, and so on, while time is left.
+        Whether to stop there. Otherwise, the next least level is raised, and so on, while time is left.
     together : array (E, K), optional
-        Weights that sum the kinds' speeds to the speeds of E entities; needs and levels then apply to entities.
+        Weights that sum the kinds' speeds to the speeds of E entities. Needs and levels then apply to entities.
 
     Returns
     -------
     shares : array (K, J), or (K + R, J) with pairs
-        Share of time of each job of a kind alone, then the total time of each pair.
+        Share of time that each job of a kind runs alone, then the total time of each pair.
     level : float
         The least level.
     """
@@ -403,7 +403,7 @@ def raise_least(demand: Kinds, need: Floats, *, once: bool, together: Floats | N
 
 
 def _fill(demand: Kinds, need: Floats, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares on one type: at level y a job has the share need * y / speed, at most 1."""
+    """Return the shares on one type: at level y, a job has the share need * y / speed, at most 1."""
     per_level = need / demand.speed[:, 0]
     cost = demand.gpus * demand.count * per_level
     left, open_cost = float(demand.capacity[0]), float(cost.sum())
@@ -446,7 +446,7 @@ def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
 
 
 def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares of a sequence of linear programs; each program fixes the jobs that cannot get more."""
+    """Return the shares from a sequence of linear programs, each of which fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -460,14 +460,14 @@ def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: boo
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # With a slightly smaller value the next program stays feasible despite rounding.
+        # A slightly smaller value keeps the next program feasible despite rounding.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)
 
 
 def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Floats | None:
-    """Return the shares with the largest total value, GPUs times value times time; None if the floors cannot be met.
+    """Return the shares with the largest total value, GPUs times value times time, or None if the floors cannot be met.
 
     Parameters
     ----------
@@ -488,7 +488,7 @@ def most_value(demand: Kinds, value: Floats, floor: Floats | None = None) -> Flo
 
 
 class _Program:
-    """A linear program; each variable is the total time of one way to run, a kind or a pair on a type."""
+    """A linear program. Each variable is the total time of one way to run: a kind or a pair on a type."""
 
     def __init__(self, demand: Kinds) -> None:
         self.demand = demand
@@ -533,16 +533,16 @@ class _Program:
     def solve(
         self, rows: Floats, limit: Floats, level: Floats | None, aim: Floats | None = None
     ) -> tuple[Floats, float, Floats] | None:
-        """Return the times, the level, and the prices of the additional rows; None if the program is infeasible.
+        """Return the times, the level, and the prices of the additional rows, or None if the program is infeasible.
 
         Parameters
         ----------
         rows, limit : arrays (A, ways), (A,)
             Additional rows, and their upper limits.
         level : array (A,), optional
-            Coefficients of the level in these rows; the level is then maximized.
+            Coefficients of the level in these rows. If given, the level is maximized.
         aim : array (ways,), optional
-            Coefficients of the value to maximize; only without a level.
+            Coefficients of the value to maximize, if no level is given.
         """
         from scipy.optimize import linprog
 

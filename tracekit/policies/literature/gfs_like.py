@@ -1,4 +1,4 @@
-"""After GFS, as far as its rule is known: spot jobs run within a forecast quota and are evicted with least harm."""
+"""After GFS, where its rule is known: spot jobs run within a forecast quota and are evicted with least harm."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _DAY = 24
 
 
 class Forecast:
-    """Hourly guaranteed demand and its forecast; S series, P pools.
+    """Hourly guaranteed demand and its forecast. S series, P pools.
 
-    Guaranteed demand is the GPUs that guaranteed jobs use or wait for: one series for each tenant and each set of pools
-    that its jobs accept. Hours count from the first submission.
+    Guaranteed demand is the number of GPUs that guaranteed jobs use or wait for. It has one series for each tenant and
+    each set of pools that the tenant's jobs accept. Hours count from the first submission.
 
     Parameters
     ----------
     accepts : array of bool (S, P)
         The pools that the jobs of each series may use.
     q : float
-        Quantile of the peak to forecast, between 0 and 1, both excluded.
+        Quantile of the peak to forecast, above 0 and below 1.
     span_ms : int
         Guaranteed time of a spot job [ms].
     """
@@ -53,7 +53,7 @@ class Forecast:
     def __init__(self, accepts: Bools, q: float, span_ms: int) -> None:
         self.accepts = accepts
         self._z = NormalDist().inv_cdf(q)
-        # A job that starts at the end of the hour must not be evicted in the hours after it.
+        # A job that starts at the end of the hour must not be evicted in the hours after that.
         self._hours = 1 + min(-(-span_ms // HOUR_MS), _WEEK - 1)
         series = len(accepts)
         self.now: Ints = np.zeros(series, np.int64)
@@ -107,14 +107,14 @@ class Forecast:
 
 
 class Feedback:
-    """The factor of the quota, adjusted every hour by the evictions and waits of spot jobs.
+    """The quota's factor, adjusted every hour by the evictions and waits of spot jobs.
 
     Parameters
     ----------
     factor : float
         Initial factor.
     target : float
-        Share of a day's spot starts that may end by eviction [0..1].
+        Share of a day's spot starts that may end in eviction [0..1].
     wait_ms : float
         Wait of a spot job above which the quota grows [ms].
     """
@@ -129,7 +129,7 @@ class Feedback:
         self._day: list[tuple[int, int]] = []
 
     def end_hour(self, longest_ms: int) -> None:
-        """Complete an hour; `longest_ms` is the longest wait of a spot job at its end, or 0 [ms]."""
+        """Complete an hour. `longest_ms` is a spot job's longest wait at the end of the hour, or 0 [ms]."""
         self._day = [*self._day[1 - _DAY :], (self.starts, self.evictions)]
         self.starts = self.evictions = 0
         starts, evictions = (sum(column) for column in zip(*self._day, strict=True))
@@ -146,13 +146,13 @@ _LONGEST_S = 1e9
 
 
 class _SpotJobs(Plans):
-    """Plans guaranteed and spot jobs. n jobs, N nodes, P pools."""
+    """Plans for guaranteed and spot jobs. n jobs, N nodes, P pools."""
 
     def set_up(self) -> None:
-        """Determine the spot jobs, and the series of demand to which each job belongs."""
+        """Determine the spot jobs, and the demand series to which each job belongs."""
         jobs, cluster, models = self.jobs, self.cluster, self.models
         self.settings.update(scope=0, names_nodes=True)
-        # `checkpoint` already determines the work that a stopped job repeats, so M9's lost work is not charged too.
+        # `checkpoint` already determines the work that a stopped job repeats, so do not charge M9's lost work as well.
         self.models = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
         self.rule, self.skip, self.adapt = self.p["quota"], self.p["scan"] == "skip", self.p["adapt"]
         self.spot: list[bool] = (classes(models, jobs, self.seed) == 1).tolist()
@@ -181,7 +181,7 @@ class _SpotJobs(Plans):
         """Running guaranteed jobs."""
         self.spots = Evictable(p, self.gpus, self.cluster.nodes, self.overhead_ms)
         self.since: dict[int, int] = {}
-        """Time since which each waiting spot job has waited [ms]."""
+        """Time at which each waiting spot job began to wait [ms]."""
         self.spot_in = np.zeros(len(self.pools.model), np.int64)
         """GPUs of spot jobs in each pool (P,)."""
         self.limit: Ints = np.zeros(len(self.pools.model), np.int64)
@@ -215,7 +215,7 @@ class _SpotJobs(Plans):
         if view.running_jobs < count:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
-            # No plan is requested while no job runs or waits, so hours may have ended since the last plan.
+            # While no job runs or waits, no plan is requested, so hours may have ended since the last plan.
             failed = status[ended] == names.WAITING
             end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
@@ -257,7 +257,7 @@ class _SpotJobs(Plans):
                 self.feedback.end_hour(longest)
 
     def _set_limit(self, view: View) -> None:
-        """Update the quotas if an hour has passed, or nodes arrived or left."""
+        """Update the quotas if an hour has passed or nodes have arrived or left."""
         gpus = self.pools.gpus(view)
         known = self.demand.hour, gpus.tobytes()
         if known == self._known:
@@ -267,7 +267,7 @@ class _SpotJobs(Plans):
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Round first: a sum of many fractions that should be whole is then whole.
+            # Round first, so that a sum of many fractions that should be whole is whole.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
@@ -337,32 +337,32 @@ class GfsLike(Planned):
     """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
     Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
-    spot jobs, otherwise by evicting some. The policy evicts where it does the least harm; among equals it evicts fewer
-    jobs. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It counts half for a
-    job that has run for its guaranteed time. For a multi-node gang an integer program chooses the nodes. Evicted jobs
-    wait again in submission order and repeat their lost time. A spot job starts on the node with the most spot GPUs
-    where it fits, while the spot GPUs of that domain and GPU model stay within the quota: factor * (GPUs - the quantile
-    q of the peak guaranteed demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait
-    for. It is forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in the
-    last four weeks or, until two weeks are known, the current demand and the hourly changes of the last day. VCs are
-    assumed to be independent and their sum to be normal. The factor is then multiplied by 0.9 if more than the share
-    `target` of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot job has waited longer than
-    `wait`; it stays between 0.2 and 1.2.
+    spot jobs, otherwise by evicting spot jobs. The policy evicts jobs where this does the least harm, and among equals
+    it evicts fewer jobs. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It
+    counts half for a job that has run for its guaranteed time. For a multi-node gang, an integer program chooses the
+    nodes. Evicted jobs wait again in submission order and repeat their lost time. A spot job starts on the node with
+    the most spot GPUs where it fits, as long as the spot GPUs of that domain and GPU model stay within the quota:
+    `factor` * (GPUs - the quantile `q` of the peak guaranteed demand within the guaranteed time). Demand is the number
+    of GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and GPU model, from the mean and
+    deviation of that hour of the week in the last four weeks. Until two weeks are known, the forecast uses the current
+    demand and the hourly changes of the last day. VCs are assumed to be independent and their sum to be normal. The
+    factor is then multiplied by 0.9 if more than the share `target` of the last day's spot starts ended in eviction, or
+    else by 1.05 if a spot job has waited longer than `wait`. It stays between 0.2 and 1.2.
 
     Equal to
     --------
-    - Without spot jobs: fifo with the same scan.
-    - With quota=none: spot jobs never start, and the other jobs run as if there were no spot jobs.
-    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, where the spot job
-      that started last is evicted and starts over.
+    - Without spot jobs, the policy equals fifo with the same scan.
+    - With quota=none, spot jobs never start, and the other jobs run as if there were no spot jobs.
+    - With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs, the policy is plain preemption by priority: the
+      spot job that started last is evicted and starts over.
 
     Sources
     -------
     - Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each organization's
-      demand, a spot quota with a guaranteed time, and preemption with least harm.
+      demand, a spot quota with a guaranteed time, and preemption that does least harm.
     - Our choices, because we could not read the formulas: the forecast, the quota and its factor, the harm, the
       placement and the order of victims. A job that accepts several GPU models counts towards each model in proportion
-      to the model's GPUs. Spot jobs are the preemptible jobs, by M10 if the trace does not mark them.
+      to the model's GPUs. Spot jobs are the preemptible jobs, which M10 determines if the trace does not mark them.
     """
 
     plans = _SpotJobs
@@ -372,7 +372,7 @@ class GfsLike(Planned):
             Parameter(
                 "quota",
                 "forecast",
-                "which GPUs spot jobs may use: the GPUs that the forecast leaves, all free GPUs, or none",
+                "which GPUs spot jobs may use: those that the forecast leaves, all free GPUs, or none",
                 ("forecast", "all", "none"),
             ),
             Parameter("q", 0.9, "quantile of the peak guaranteed demand [1]", minimum=0.001, maximum=0.999),
@@ -380,18 +380,18 @@ class GfsLike(Planned):
                 "guarantee", 3600.0, "guaranteed time of a spot job, which is also how far the forecast looks ahead [s]"
             ),
             Parameter("factor", 1.0, "initial factor of the quota [1]", maximum=10),
-            Parameter("adapt", True, "adjust the factor by evictions and waits"),
-            Parameter("target", 0.05, "share of spot starts that may end by eviction [1]", maximum=1),
+            Parameter("adapt", True, "whether evictions and waits adjust the factor"),
+            Parameter("target", 0.05, "share of spot starts that may end in eviction [1]", maximum=1),
             Parameter("wait", 3600.0, "wait of a spot job above which the factor grows [s]"),
             Parameter("harm", 3600.0, "harm of an eviction in addition to the lost time [GPU*s]", maximum=1e9),
             Parameter(
-                "checkpoint", 1800.0, "run time between two checkpoints; 0: no work is lost, inf: all work is lost [s]"
+                "checkpoint", 1800.0, "run time between checkpoints, 0 to lose no work, or inf to lose all work [s]"
             ),
             Parameter(
                 "limit",
                 1000,
-                "maximum number of search nodes of the program, after which its best solution counts; without a "
-                "solution the gang waits; 0: no limit",
+                "maximum number of search nodes of the program, or 0 for no limit; after that, its best solution is "
+                "used, and without a solution the gang waits",
             ),
             scan("skip"),
             overhead("none"),

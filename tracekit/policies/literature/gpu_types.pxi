@@ -1,4 +1,4 @@
-# Jobs buy bundles of GPUs of one type at prices that rise with use.
+# Jobs buy bundles of GPUs of one type, at prices that rise with use.
 
 
 def buy_bundles(
@@ -15,7 +15,7 @@ def buy_bundles(
     bint priced,
     int64_t[::1] chosen,
 ):
-    """Give each job without GPUs a bundle, in an order, from the pool with the largest surplus of worth over price.
+    """Give each job without GPUs, in order, a bundle from the pool with the largest surplus of worth over price.
 
     Parameters
     ----------
@@ -24,21 +24,22 @@ def buy_bundles(
     gpus : array (k,)
         GPUs of each job.
     worth : array (k, P)
-        Utility of each job per GPU*ms in each pool; 0 if it may not run there.
+        Utility of each job per GPU*ms in each pool, or 0 if the job may not run there.
     need : array (k, P)
         GPU time that each job needs in each pool [GPU*ms].
     low, span : array (P,)
-        Price per GPU*ms of an idle pool, and the logarithm of the factor by which a full pool's price is higher.
+        Price per GPU*ms of an idle pool, and the logarithm of the factor by which a full pool is more expensive.
     size, free : array (P,)
-        GPUs of each pool, and its free GPUs; `free` is reduced by the GPUs taken.
+        GPUs and free GPUs of each pool; `free` is reduced by the GPUs taken.
     home : array (k,)
-        Current pool of each job, preferred among equals; -1: none.
+        Current pool of each job, preferred among equals, or -1 for none.
     margin : float
         Share of its utility that a job must gain to leave its pool.
     priced : bool
-        Whether a job buys only GPUs that are worth their price; if not, it takes the free GPUs worth most to it.
+        Whether a job buys only GPUs that are worth their price. If not, it takes the free GPUs that are worth most to
+        it.
     chosen : array (k,)
-        Pool of each job that has GPUs, -1 for the others; overwritten.
+        Pool of each job that has GPUs, or -1 for the others; overwritten.
     """
     cdef int64_t at, i, pool, best
     cdef double price, gain, most

@@ -23,7 +23,7 @@ _LEAST = 1e-3
 
 
 class _Market(Turns):
-    """Plans by prices and purchases in each round."""
+    """Plans based on prices and purchases in each round."""
 
     any_model = True
 
@@ -48,7 +48,7 @@ class _Market(Turns):
         """Return the plan until the next event."""
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # If nothing has changed since the last call, the planned jobs did not fit, and others may take the GPUs.
+        # If nothing has changed since the last call, the planned jobs did not fit, and other jobs may take the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news
@@ -64,7 +64,7 @@ class _Market(Turns):
         return self._named(job[rows], running[rows], worth, chosen, order, view.now_ms if offers else -1)
 
     def _looked_at(self, view: View, running: Ints, kept: Bools, free: Ints) -> Ints:
-        """Return the indices of the jobs that are offered GPUs, including only the best waiting jobs of each domain."""
+        """Return the indices of the jobs that are offered GPUs, with only the best waiting jobs of each domain."""
         job = view.job
         kind = self.pools.kind[job]
         fits = ((self.gpus[job, None] <= free) & (self.speed[kind] > 0)).any(axis=1)
@@ -75,7 +75,7 @@ class _Market(Turns):
         return np.sort(np.concatenate([np.flatnonzero((running >= 0) & ~kept), waiting]))
 
     def _worth(self, view: View, running: Ints, rows: Ints) -> tuple[Floats, Floats]:
-        """Return the GPU time that jobs need in each pool [GPU*ms], and their utility there per GPU*ms (m, P)."""
+        """Return the GPU time that each job needs in each pool [GPU*ms], and its utility there per GPU*ms (m, P)."""
         job = view.job[rows]
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]
@@ -92,13 +92,13 @@ class _Market(Turns):
     def _bought(
         self, job: Ints, worth: Floats, need: Floats, size: Ints, free: Ints, running: Ints
     ) -> tuple[Ints, Ints]:
-        """Return the pool of each job that is offered GPUs (-1: none), and the order of the offers."""
+        """Return the pool of each job that is offered GPUs, or -1 for none, and the order of the offers."""
         from tracekit.replay.kernel import buy_bundles
 
         order = np.lexsort((job, running < 0, -worth.max(axis=1, initial=0.0)))
         able = worth > 0
         high = worth.max(axis=0, initial=0.0)
-        # The price of a pool that no job may use is never read.
+        # If no job may use a pool, its price is never read.
         high[high <= 0] = 1.0
         first, part = np.unique(self.pools.domain, return_index=True, return_inverse=True)[1:]
         low = np.minimum.reduceat(np.min(worth, axis=0, initial=np.inf, where=able), first)[part]
@@ -112,7 +112,7 @@ class _Market(Turns):
         return chosen, order
 
     def _named(self, job: Ints, before: Ints, worth: Floats, chosen: Ints, order: Ints, offered_ms: int) -> Plan:
-        """Return the plan: jobs that stop, start or move, and jobs that get the GPUs of jobs that do not fit."""
+        """Return the plan: jobs that stop, start or move, and jobs that replace jobs that do not fit."""
         stops = order[(before[order] >= 0) & (chosen[order] < 0)]
         goes = order[(chosen[order] >= 0) & (chosen[order] != before[order])]
         late = order[(chosen[order] < 0) & (before[order] < 0)] if self.refused == "run" else order[:0]
@@ -131,49 +131,51 @@ class HadarLike(Planned):
 
     In each round after an arrival or end, all jobs are offered GPUs, the job with the greatest utility per GPU time
     first. Each type has a price per GPU and time. While none of its GPUs are in use, the price is the least utility
-    that any considered job has on any type. When all are in use, it is the greatest utility on this type. In between it
-    rises exponentially with the share in use. A job may buy its gang on a type with enough free GPUs if its utility
-    there is at least what it would pay until its end at the current price. It takes the type with the largest surplus.
-    If a job finds every type too expensive, it waits. With refused=run it gets GPUs that would be idle, of the type
-    that is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has become better
-    for them by margin; with preempt=off running jobs keep their GPUs. If bought GPUs do not fit on nodes, other jobs
-    get them in the next round, and no job is stopped for that. A gang's GPUs are of one type, on the fewest nodes.
+    that any considered job has on any type. When all of them are in use, it is the greatest utility on this type. In
+    between, it rises exponentially with the share in use. A job may buy the GPUs for its gang on a type with enough
+    free GPUs if its utility there is at least the cost until its end at the current price. It takes the type with the
+    largest surplus. If a job finds every type too expensive, it waits. With refused=run, it gets GPUs that would
+    otherwise be idle, of the type that is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if
+    another type has become better for them by `margin`. With preempt=off, running jobs keep their GPUs. If purchased
+    GPUs do not fit on nodes, other jobs get them in the next round, and no job is stopped for this. A gang's GPUs are
+    of one type, on the fewest nodes.
 
     Equal to
     --------
-    - With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.
-    - With one type, one-GPU jobs and round=0: srtf.
+    - With one type, preempt=off and round=0, the policy equals ssf,scan=skip. With utility=work, it equals
+      fifo,scan=skip.
+    - With one type, one-GPU jobs and round=0, the policy equals srtf.
 
     Sources
     -------
     - Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a primal-dual
       framework with a dual subroutine, decisions in space and time; prices that rise exponentially with use come from
       online primal-dual algorithms.
-    - Our choices: one type per gang, while the paper mixes types inside a job, because the engine gives a gang GPUs of
-      one model; the utilities and the bounds of the prices; jobs are offered GPUs one after the other instead of the
-      dual subroutine; refused=run; remaining run times are known; a job also runs on types that it did not request, if
-      its speed there is known; the length of a round, as in Gavel.
+    - Our choices: one type per gang, because the engine gives a gang GPUs of one model, while the paper mixes types
+      inside a job; the utilities and the bounds of the prices; jobs are offered GPUs one after another instead of by
+      the dual subroutine; refused=run; remaining run times are known; a job also runs on types that it did not request
+      if its speed there is known; the length of a round, as in Gavel.
     """
 
     plans = _Market
     card = Card(
         name="hadar-like",
         parameters=(
-            Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
+            Parameter("round", 360.0, "length of a round, or 0 for every event [s]"),
             Parameter(
                 "utility",
                 "jobs",
-                "value of finishing a job: the same for every job, its GPU time, or its GPU time over the time from "
+                "value of a finished job: equal for all jobs, its GPU time, or its GPU time divided by the time from "
                 "submission to end",
                 ("jobs", "work", "throughput"),
             ),
             Parameter(
                 "refused",
                 "run",
-                "whether a job that finds every type too expensive waits or gets idle GPUs",
+                "whether a job that finds every type too expensive waits, or gets idle GPUs",
                 ("wait", "run"),
             ),
-            Parameter("preempt", True, "offer GPUs to running jobs too; they may be stopped or moved"),
+            Parameter("preempt", True, "whether running jobs are also offered GPUs, and may be stopped or moved"),
             Parameter(
                 "margin", 0.1, "share of its utility that a running job must gain by moving to another type", maximum=1
             ),
@@ -192,19 +194,19 @@ class HadarLike(Planned):
 
 
 _SPARE = 4
-"""Extra queue positions per machine, beyond those that all jobs need."""
+"""Extra queue positions per machine beyond those that all jobs need."""
 
 
 def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
-    """Return the next job of each machine, for the smallest sum of completion times.
+    """Return the next job of each machine that minimizes the sum of completion times.
 
-    The job that is k-th from the end of a machine's queue delays k jobs, itself included, by its run time, and waits
-    until the machine is free; the sum is its cost. Each pair of a machine and k gets at most one job.
+    The job that is k-th from the end of a machine's queue delays k jobs, including itself, by its run time, and waits
+    until the machine is free. The sum of both is its cost. Each pair of a machine and k gets at most one job.
 
     Parameters
     ----------
     time_ms : array (m, J)
-        Run time of each job on each type [ms]; infinite if it may not run there.
+        Run time of each job on each type, infinite if the job may not run there [ms].
     ready_ms : list of J arrays
         Time until each machine of a type is free, ascending [ms].
 
@@ -235,7 +237,7 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # This cost exceeds the cost of any schedule, so matchings that use it least are cheapest.
+    # This cost exceeds that of any schedule, so the matchings that use it least are cheapest.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))
@@ -250,7 +252,7 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
 
 
 class _Matching(Turns):
-    """Plans made after each event."""
+    """Plans that are made after each event."""
 
     any_model = True
 
@@ -261,7 +263,7 @@ class _Matching(Turns):
         self.share, self.candidates, self.busy = p["alpha"], p["candidates"], p["machines"] == "all"
         self.settings["scope"] = 0
         highest = self.speed.max(axis=1, initial=0)
-        # Types do not matter if every kind may use exactly the types that it accepts, and all are equally fast.
+        # Types do not matter if every kind may use exactly the types that it accepts, and all types are equally fast.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
         self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == PPM).all())
 
@@ -282,7 +284,7 @@ class _Matching(Turns):
         return self._matched(view, who, left, free)
 
     def _shortest(self, who: Ints, left: Floats, free: Ints) -> Plan:
-        """Return the shortest jobs first, because on equal machines this is the best matching."""
+        """Return the shortest jobs first, which is the best matching on equal machines."""
         fits = np.flatnonzero(self.gpus[who] <= free.max(initial=0))
         order = fits[np.argsort(left[fits], kind="stable")]
         kind = self.pools.kind[who[order]]
@@ -342,29 +344,29 @@ class _Matching(Turns):
 
 
 class Allox(Planned):
-    """Jobs matched to queue positions on machines of several types, for the lowest mean completion time.
+    """Jobs are matched to queue positions on machines of several types, for the lowest mean completion time.
 
-    After each event the waiting jobs are matched to positions in the machines' queues so that the sum of completion
+    After each event, the waiting jobs are matched to positions in the machines' queues so that the sum of completion
     times is minimal. A position costs k times the job's run time on that type, with k counted from the end of the
-    queue, plus the time until the machine is free. The first job in the queue of a free machine starts; the others are
-    matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a machine is a group of as
-    many GPUs of one type as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of
-    run time while there is room. Gangs are not spread over more nodes than needed.
+    queue, plus the time until the machine is free. The first job in a free machine's queue starts, and the others are
+    matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a machine is as many GPUs
+    of one type as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of run time
+    while there is room. Gangs are not spread over more nodes than needed.
 
     Equal to
     --------
-    - If all types are equally fast: sjf,scan=skip.
-    - With one GPU and alpha=0: fifo.
+    - If all types are equally fast, the policy equals sjf,scan=skip.
+    - With one GPU and alpha=0, the policy equals fifo.
 
     Sources
     -------
-    - Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.
+    - Le et al., AlloX (EuroSys'20): costs and matching. `alpha` and machines=free are as in Gavel's version.
     - Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of its generator.
-      On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; unlike that simulator it has no
+      On the same jobs, this policy gives 0.9 to 1.1 % less, which is 520 to 590 s. Unlike that simulator, it has no
       rounds of 360 s. We cannot explain the rest of the difference.
-    - Our choices: gangs, which the paper does not have; busy machines become free according to remaining run times; the
-      limit on what a matching considers, and at least five positions in each machine's queue; no matching between types
-      on which all jobs are equally fast, because shortest first is optimal there.
+    - Our choices: gangs, which are not in the paper; busy machines become free according to remaining run times; the
+      limit on the jobs and machines that a matching considers, and at least five positions in each machine's queue; no
+      matching between types on which all jobs are equally fast, because shortest first is optimal there.
     """
 
     plans = _Matching
@@ -374,14 +376,16 @@ class Allox(Planned):
             Parameter(
                 "alpha",
                 1.0,
-                "share of the waiting jobs to consider, the oldest first; at least as many jobs as there are free GPUs",
+                "share of the waiting jobs to consider, the oldest first, but at least as many jobs as there are free "
+                "GPUs",
                 minimum=0.0,
                 maximum=1.0,
             ),
             Parameter(
                 "machines",
                 "all",
-                "match jobs to all machines, including busy machines once they become free, or to free machines only",
+                "whether jobs are matched to all machines, including busy machines once they become free, or to free "
+                "machines only",
                 ("all", "free"),
             ),
             Parameter(

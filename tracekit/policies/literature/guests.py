@@ -1,4 +1,4 @@
-"""Policies with guests that never slow their hosts: opportunistic jobs (AntMan), offline jobs (MuxFlow)."""
+"""Policies with guests that never slow their hosts: opportunistic jobs (AntMan) and offline jobs (MuxFlow)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Lodgings(Residents):
     """Starts guaranteed jobs within quotas, and opportunistic jobs where there is room."""
 
     def set_up(self) -> None:
-        """Determine the class and the quota of each job."""
+        """Determine each job's class and quota."""
         super().set_up()
         p, jobs = self.p, self.jobs
         self.guest: list[int] = classes(self.models, jobs, self.seed).tolist()
@@ -37,7 +37,7 @@ class _Lodgings(Residents):
         self.settings["share"] = 1 + self.guests
 
     def extra(self) -> Ints:
-        """Return the tenants, because jobs of one line share class and tenant: both decide which jobs may start."""
+        """Return the tenants. Jobs in one line share class and tenant, because both decide which jobs may start."""
         return tenants(self.jobs).astype(np.int64)
 
     def begin(self, view: View) -> None:
@@ -55,7 +55,7 @@ class _Lodgings(Residents):
         self._count(job, gpus, -1)
 
     def add(self, job: int) -> None:
-        """Let a job wait with the jobs of its class."""
+        """Make a job wait with the jobs of its class."""
         (self.waiting if self.guest[job] else self.hosts).add(job)
 
     def start(self, view: View) -> None:
@@ -67,7 +67,7 @@ class _Lodgings(Residents):
         self.waiting.start(lambda job: self._lodge(job, there))
 
     def wake(self, now_ms: int) -> int:
-        """Return the next change of a quota, if guaranteed jobs wait."""
+        """Return the time of the next quota change, if guaranteed jobs wait."""
         later = self.quota_ms[self.quota_ms > now_ms]
         return int(later[0]) if len(later) and len(self.hosts) else -1
 
@@ -122,7 +122,7 @@ class _Lodgings(Residents):
             self.room[self.demand.node[gpu]] -= sign
 
     def speed(self, job: int, gpu: int) -> int:
-        """Return the speed of a job; guaranteed jobs are never slowed, opportunistic jobs share the rest of the GPU."""
+        """Return a job's speed. Guaranteed jobs are never slowed, and opportunistic jobs share the rest of the GPU."""
         if not self.guest[job]:
             return FULL
         host = int(self.host[gpu])
@@ -132,36 +132,36 @@ class _Lodgings(Residents):
 
 
 class AntMan(Planned):
-    """Guaranteed jobs within quotas; opportunistic jobs share the least loaded GPUs.
+    """Guaranteed jobs run within quotas, and opportunistic jobs share the least loaded GPUs.
 
     Guaranteed jobs start first, in submission order, if their VC's quota allows it and enough GPUs without guaranteed
     jobs are close together. They take the least loaded GPUs of a node, even if opportunistic jobs run there.
     Opportunistic jobs count against no quota. Each of their GPUs must have a load (the sum of the utilizations there)
-    below `cap`, enough memory left and fewer than `guests` opportunistic jobs; the least loaded GPUs come first, on any
-    nodes. No job is stopped, and a job that cannot start is skipped. A guaranteed job runs as if alone. Opportunistic
-    jobs share the rest of the GPU, at least the share `least`, in equal parts. Utilization and memory are counted in
-    whole percent.
+    below `cap`, enough memory left, and fewer than `guests` opportunistic jobs. The least loaded GPUs come first, on
+    any nodes. No job is stopped, and a job that cannot start is skipped. A guaranteed job runs as if it were alone.
+    Opportunistic jobs share the rest of the GPU, at least the share `least`, in equal parts. Utilization and memory are
+    counted in whole percent.
 
     Equal to
     --------
-    - Without opportunistic jobs: limits; with quota=off: fifo,scan=skip.
-    - With cap=0: no opportunistic job ever starts.
+    - Without opportunistic jobs, the policy equals limits. With quota=off, it equals fifo,scan=skip.
+    - With cap=0, no opportunistic job ever starts.
 
     Sources
     -------
     - Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic pod gets exactly
-      one GPU, the one with the lowest utilization below 80 %, if it has memory left.
+      one GPU: the GPU with the lowest utilization below 80 %, if it has memory left.
     - Our choices: a job with several GPUs counts as that many pods, placed at once; load is the sum of mean
       utilizations instead of 30 samples, and memory comes from M2 instead of 16 GiB; guaranteed jobs always find
-      memory, because other jobs' memory moves to the host; no class 'auto' and no promotion, which are not implemented
-      in the plugin either.
+      memory, because other jobs' memory moves to the host; no class 'auto' and no promotion, neither of which the
+      plugin implements.
     """
 
     plans = _Lodgings
     card = Card(
         name="antman",
         parameters=(
-            Parameter("cap", 0.8, "load at or above which a GPU accepts no opportunistic job [0..1; inf]"),
+            Parameter("cap", 0.8, "load at or above which a GPU accepts no opportunistic job [0..1 or inf]"),
             Parameter("guests", 1, "maximum number of opportunistic jobs on a GPU", minimum=1, maximum=8),
             Parameter(
                 "least", 0.05, "minimum share of a GPU for opportunistic jobs [0..1]", minimum=0.000001, maximum=1.0
@@ -169,8 +169,8 @@ class AntMan(Planned):
             Parameter(
                 "quota",
                 "stated",
-                "quotas for guaranteed jobs: the cluster's (stated); the cluster's, or those of D9 if it has none "
-                "(held); or none (off)",
+                "quotas for guaranteed jobs: the cluster's (stated), the cluster's or else those of D9 (held), or none "
+                "(off)",
                 ("stated", "held", "off"),
             ),
             Parameter("gap", 0.0, "minimum time between two decisions [s]"),
@@ -181,12 +181,12 @@ class AntMan(Planned):
 
     @property
     def lends(self) -> bool:
-        """True: opportunistic jobs use the nodes of all VCs."""
+        """True, because opportunistic jobs use the nodes of all VCs."""
         return True
 
 
 class _Pairs(Residents):
-    """Starts jobs, and matches offline jobs to online jobs in rounds."""
+    """Starts jobs, and in rounds, matches offline jobs to online jobs."""
 
     def set_up(self) -> None:
         """Determine the online jobs."""
@@ -213,7 +213,7 @@ class _Pairs(Residents):
         self.host: dict[int, int] = {}
         """The online job on each GPU."""
         self.paused: dict[int, int] = {}
-        """Time since which each paused offline job has been paused [ms]."""
+        """Time at which each paused offline job was paused [ms]."""
         self.matched_ms = -1
 
     def left(self, job: int, gpus: list[int]) -> None:
@@ -223,13 +223,13 @@ class _Pairs(Residents):
             del self.host[gpus[0]]
 
     def add(self, job: int) -> None:
-        """Let a job wait with the jobs of its class."""
+        """Make a job wait with the jobs of its class."""
         (self.services if self.online[job] else self.waiting).add(job)
         if not self.online[job] and self.demand.gpus[job] == 1:
             self.singles[job] = None
 
     def start(self, view: View) -> None:
-        """Start online jobs, then offline jobs; at the start of a round, match offline jobs to online jobs."""
+        """Start online jobs, then offline jobs. At the start of a round, match offline jobs to online jobs."""
         self.services.start(self._serve)
         self.waiting.start(self._alone)
         if self.matched_ms < 0 or view.now_ms >= self.matched_ms + self.round_ms:
@@ -248,7 +248,7 @@ class _Pairs(Residents):
             self.host[gpus[0]] = job
 
     def _serve(self, job: int) -> bool:
-        """Start an online job on an idle GPU, else on a GPU used only by a one-GPU offline job."""
+        """Start an online job on an idle GPU, or else on a GPU that only a one-GPU offline job uses."""
         found = self.idle_gpus(job)
         if found is None:
             for own in self.demand.gpus_of(job):
@@ -269,7 +269,7 @@ class _Pairs(Residents):
         return self.demand.used[self.on[gpu][0]]
 
     def _alone(self, job: int) -> bool:
-        """Start an offline job on idle GPUs; return True for a job that was already matched."""
+        """Start an offline job on idle GPUs. Return True for a job that was already matched."""
         if self.demand.gpus[job] == 1 and job not in self.singles:
             return True
         found = self.idle_gpus(job)
@@ -279,7 +279,7 @@ class _Pairs(Residents):
         return True
 
     def _load(self, gpus: list[int]) -> Floats:
-        """Return the current load of the online jobs on these GPUs [0..1]."""
+        """Return the current load that online jobs put on these GPUs [0..1]."""
         phases = self.phase[[self.host[gpu] for gpu in gpus]]
         return online_load(self.models, self.view.now_ms, phases)
 
@@ -306,7 +306,7 @@ class _Pairs(Residents):
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU; first stop jobs that have paused too long, so they wait again."""
+        """Return the offline job on each shared GPU, after making jobs that paused too long wait again."""
         on, host = self.on, self.host
         pairs = {gpu: next(job for job in on[gpu] if job != host[gpu]) for gpu in hosts if len(on[gpu]) > 1}
         for gpu, job in list(pairs.items()):
@@ -318,7 +318,7 @@ class _Pairs(Residents):
         return pairs
 
     def _move(self, held: list[int], chosen: list[tuple[int, int]]) -> None:
-        """Move jobs to their matched GPUs; moving jobs leave first, so every GPU is free when needed."""
+        """Move jobs to their matched GPUs. All jobs leave first, so every GPU is free when needed."""
         place = dict(chosen)
         for job in sorted(held):
             if self.of[job] != [place.get(job, -1)]:
@@ -328,7 +328,7 @@ class _Pairs(Residents):
                 self._seat(job, [gpu])
 
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
-        """Return the value of a pair; 0 if it is impossible."""
+        """Return the value of a pair, or 0 if it is impossible."""
         if pairs.get(gpu) == job:
             return self._gain(job, load) * (load < self.most_load) + self.hysteresis
         own = self.demand.memory[job]
@@ -356,25 +356,25 @@ class _Pairs(Residents):
 class MuxFlowLike(Planned):
     """Offline jobs share the GPUs of online services, which they never slow.
 
-    Online jobs start first, in submission order, on an idle GPU, on the node with the fewest, or on a GPU used only by
-    a one-GPU offline job. Offline jobs start on idle GPUs close together, in submission order. A job that cannot start
-    is skipped, and so are all identical jobs. In rounds, one-GPU offline jobs that wait or are slowed are matched to
-    GPUs of online jobs with a load below stop and enough memory for both, one offline job per GPU. The matching
-    maximizes the sum of their speeds, plus hysteresis for each existing pair. The speed is min(1, (1 - load) * (1 -
-    margin) / u), recomputed in each round. At a load of stop or more the offline job pauses, and after a pause of evict
-    seconds it waits again. Online jobs run as if alone.
+    Online jobs start first, in submission order, on an idle GPU of the node with the fewest idle GPUs, or else on a GPU
+    that only a one-GPU offline job uses. Offline jobs start on idle GPUs close together, in submission order. A job
+    that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU offline jobs that wait or are slowed
+    are matched to GPUs of online jobs with a load below `stop` and enough memory for both, one offline job per GPU. The
+    matching maximizes the sum of their speeds, plus `hysteresis` for each existing pair. The speed is min(1, (1 - load)
+    * (1 - `margin`) / u), recomputed in each round. At a load of `stop` or more, the offline job pauses, and after a
+    pause of `evict` seconds it waits again. Online jobs run as if they were alone.
 
     Equal to
     --------
-    - Without online jobs, or with only online jobs: fifo,scan=skip.
-    - With stop=0: no offline job ever joins a GPU on which an online job already runs.
+    - Without online jobs, or with only online jobs, the policy equals fifo,scan=skip.
+    - With stop=0, no offline job ever joins a GPU on which an online job already runs.
 
     Sources
     -------
-    - Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online jobs, with a share
+    - Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online jobs and get a share
       of the GPU that follows the load, and online jobs are protected.
     - Our choices, because we had no access to the inner rule: all thresholds, the speed instead of a predictor, idle
-      GPUs for any job, candidates; loads come from M33, because no trace records them.
+      GPUs for any job, and `candidates`. Loads come from M33, because no trace records them.
     """
 
     plans = _Pairs
@@ -385,7 +385,7 @@ class MuxFlowLike(Planned):
             Parameter("margin", 0.1, "share of the free capacity that no offline job gets [0..1]", maximum=0.99),
             Parameter("stop", 0.8, "load at or above which offline jobs pause [0..1]", maximum=2.0),
             Parameter("evict", 600.0, "time after which a paused job waits again [s]"),
-            Parameter("hysteresis", 0.1, "by how much a new pair's speed must exceed an existing pair's [1]"),
+            Parameter("hysteresis", 0.1, "minimum excess of a new pair's speed over an existing pair's [1]"),
             Parameter("candidates", 64, "maximum number of waiting jobs, and of slowed jobs, in a matching", minimum=1),
             OVERHEAD,
         ),

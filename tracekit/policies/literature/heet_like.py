@@ -1,4 +1,4 @@
-"""After Heet, as far as its rule is known: prices decide GPU types, job sizes and trades."""
+"""After Heet, where its rule is known: prices decide GPU types, job sizes and trades."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
-    """Match as many jobs to pools as possible, at the lowest total price; return each job's pool, -1: none.
+    """Match as many jobs to pools as possible, at the lowest total price. Return each job's pool, or -1 for none.
 
-    The number of places in a pool is the number of jobs of its smallest size that would fit. Matched jobs get their
-    GPUs in order of price while GPUs last; the others are matched again to the remaining GPUs.
+    The number of places in a pool is the number of its smallest jobs that would fit. Matched jobs get their GPUs in
+    order of price while GPUs last. The others are matched again to the remaining GPUs.
 
     Parameters
     ----------
     price : array (m, P)
-        Price for each job in each pool; infinite if it may not run there.
+        Price for each job in each pool, infinite if the job may not run there.
     gpus : array (m,)
         GPUs of each job.
     free : array (P,)
-        Free GPUs of each pool; reduced by the GPUs taken.
+        Free GPUs of each pool, reduced by the GPUs taken.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -47,12 +47,12 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
         least = np.min(np.broadcast_to(gpus[rest, None], able.shape), axis=0, initial=2**62, where=able)
         pools = np.repeat(np.arange(len(free)), np.minimum(free // least, len(rest)))
         if pools[0] == pools[-1]:
-            # With only one pool, the cheapest jobs are the best choice.
+            # With only one pool, the cheapest jobs are optimal.
             row = np.flatnonzero(able[:, pools[0]])
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # This price exceeds the price of any matching, so matchings that use it least are cheapest.
+            # This price exceeds that of any matching, so the matchings that use it least are cheapest.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -69,45 +69,45 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
 
 @dataclass
 class Traders:
-    """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is its price on one GPU times `factor[n]`.
+    """Jobs with GPUs. m jobs, P pools. The price of a job with n GPUs is its price on one GPU times `factor[n]`.
 
     If the job must leave its pool, `toll[n]` is added.
     """
 
     price: Floats
-    """Price of each job on one GPU of each pool; infinite if it may not run there (m, P)."""
+    """Price of each job on one GPU of each pool, infinite if the job may not run there (m, P)."""
     factor: Floats
-    """Factor of the price for 0, 1, ... GPUs; it first falls, then rises."""
+    """Factor of the price for 0, 1, ... GPUs, which first falls, then rises."""
     toll: Floats
     """Extra price of moving to another pool with 0, 1, ... GPUs."""
     before: Ints
-    """Pool that each job would have to leave; -1: none (m,)."""
+    """Pool that each job would have to leave, or -1 for none (m,)."""
     low: Ints
     """Minimum GPUs of each job (m,)."""
     high: Ints
     """Maximum GPUs of each job (m,)."""
     gpus: Ints
-    """GPUs of each job; overwritten (m,)."""
+    """GPUs of each job, which are overwritten (m,)."""
     pool: Ints
-    """Pool of each job; overwritten (m,)."""
+    """Pool of each job, which is overwritten (m,)."""
     margin: float
-    """A trade must save more than this share of the traders' prices [0..1]."""
+    """Share of the traders' prices that a trade must exceed in savings [0..1]."""
 
     def prices(self, gpus: Ints) -> Floats:
-        """Return each job's price in each pool with these GPUs, given as (m, 1) or (m, P) (m, P)."""
+        """Return each job's price in each pool (m, P) with these GPUs, given as (m, 1) or (m, P)."""
         leaves = (self.before[:, None] >= 0) & (self.before[:, None] != np.arange(self.price.shape[1]))
         return self.price * self.factor[gpus] + np.where(leaves, self.toll[gpus], 0.0)
 
 
 def change_places(traders: Traders) -> None:
-    """Swap the pools of jobs with equal numbers of GPUs while that saves enough.
+    """Swap the pools of jobs with equal numbers of GPUs as long as that saves enough.
 
     Between two pools, the jobs that gain most swap first, each with the job that gains most on the other side. For jobs
-    of one size this gives the lowest possible sum of prices.
+    of one size, this gives the lowest possible sum of prices.
     """
     price = traders.prices(traders.gpus[:, None])
     here = price[np.arange(len(price)), traders.pool]
-    # If two jobs together save a share of their prices, at least one job saves that share of its own price.
+    # If two jobs together save a share of their prices, at least one of them saves that share of its own price.
     if not (price.min(axis=1, initial=np.inf) < (1 - traders.margin) * here).any():
         return
     for one, other in combinations(range(price.shape[1]), 2):
@@ -134,7 +134,7 @@ def change_places(traders: Traders) -> None:
 
 
 def move_to_idle(traders: Traders, free: Ints) -> None:
-    """Move jobs to a suitable number of idle GPUs of another type while that saves enough, largest saving first.
+    """Move jobs to a suitable number of idle GPUs of another type as long as that saves enough, largest saving first.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def move_to_idle(traders: Traders, free: Ints) -> None:
 
 
 class _Prices(Sizes):
-    """Plans by the prices of GPU types and sizes."""
+    """Plans based on the prices of GPU types and sizes."""
 
     def set_up(self) -> None:
         """Compute the speeds and prices of the jobs."""
@@ -176,14 +176,14 @@ class _Prices(Sizes):
         self.settings.update(any_model=True, scope=0 if self.rigid else 2)
         fits = pool_fits(self.pools, jobs, self.cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, self.cluster, self.models), 0)
-        """Speed of each kind in each pool with the requested GPUs; 0 if it may not run there [ppm] (K, P)."""
+        """Speed of each kind in each pool with the requested GPUs, or 0 if the kind may not run there [ppm] (K, P)."""
         power = np.arange(len(self.overhead_ms)) ** p["balance"]
         scale = np.ones(len(power)) if self.rigid else np.maximum(self.relative, 1.0)
         self.on_one = scale[self.gpus]
         """Run time of each job on one GPU, relative to its run time on the requested GPUs (n,)."""
         self.factor = power / scale
         self.factor[0] = np.inf
-        """Factor on a job's time on one GPU that gives its price with 0, 1, ... GPUs (most + 1,)."""
+        """Ratio of a job's price with 0, 1, ... GPUs to its time on one GPU (most + 1,)."""
         self.toll = power * self.overhead_ms
         price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
         self.least = (price * self.factor[self.low][:, None]).min(axis=1, initial=np.inf)
@@ -211,7 +211,7 @@ class _Prices(Sizes):
         return self._named(wish, rows, price)
 
     def _on_one(self, job: Ints, left_ms: Floats) -> Floats:
-        """Return the time of jobs on one GPU of each pool; infinite if they may not run there [ms] (m, P)."""
+        """Return the jobs' time on one GPU of each pool, infinite if they may not run there [ms] (m, P)."""
         speed = self.speed[self.pools.kind[job]] / PPM
         time = np.full(speed.shape, np.inf)
         np.divide((left_ms * self.on_one[job])[:, None], speed, out=time, where=speed > 0)
@@ -227,7 +227,7 @@ class _Prices(Sizes):
         return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.p["candidates"])]
 
     def _grow(self, wish: Wish, left_ms: Floats) -> None:
-        """Give out GPUs one by one, each to the job whose price it lowers most."""
+        """Hand out GPUs one by one, each to the job whose price it lowers most."""
         if self.rigid:
             return
         place, gpus = self.steps(wish)
@@ -260,7 +260,7 @@ class _Prices(Sizes):
         changes = (wish.gpus != wish.held) | (wish.pool != wish.before)
         moved = np.flatnonzero(changes & (wish.before >= 0))
         starts = rows[wish.gpus[rows] > 0]
-        # Gangs that need the fewest nodes may not fit; later jobs may then get their GPUs.
+        # Gangs that need the fewest nodes may not fit. Later jobs may then get their GPUs.
         late = rows[wish.gpus[rows] == 0] if self.rigid else rows[:0]
         pool = wish.pool.copy()
         if len(late):
@@ -273,26 +273,27 @@ class _Prices(Sizes):
 
 
 class HeetLike(Planned):
-    """Prices decide the GPU types and sizes of elastic jobs, and trades between types (after Heet).
+    """Prices decide the GPU types and sizes of elastic jobs, and their trades between types (after Heet).
 
-    When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price weighs the end of
-    a job against the GPUs that it uses: the remaining time with n GPUs of a type, times n to the power of balance. With
-    balance=0 the price is the time, with balance=1 the GPU time. Running jobs keep their minimum number of GPUs, on
-    their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places, for the
-    lowest sum of prices. A type has as many places as jobs of its smallest size would fit there. The matched jobs start
-    in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then the GPUs go, one at
-    a time, to the job whose price falls most, up to its maximum; GPUs that lower no price stay idle. Finally, jobs with
-    the same number of GPUs on different types swap places, and jobs move to the same number of idle GPUs of another
-    type, if that lowers their prices by at least margin, including the cost of moving. The GPUs they leave go to the
-    jobs whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic
-    (rigid), jobs get the GPUs they request, on the fewest nodes.
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew. A price weighs the end
+    of a job against the GPUs that it uses: the remaining time with n GPUs of a type, times n to the power of `balance`.
+    With balance=0, the price is the time, and with balance=1, the GPU time. Running jobs keep their minimum number of
+    GPUs, on their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places,
+    for the lowest sum of prices. A type has as many places as the number of its smallest jobs that would fit there. The
+    matched jobs start in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then
+    the GPUs go, one at a time, to the job whose price falls most, up to its maximum. GPUs that lower no price stay
+    idle. Finally, jobs with the same number of GPUs on different types swap places, and jobs move to the same number of
+    idle GPUs of another type, if that lowers their prices by at least `margin`, including the cost of moving. The GPUs
+    that they leave go to the jobs whose prices these GPUs lower. Gangs may be spread over nodes of a type. With
+    elastic=off, or if no job is elastic (rigid), jobs get the GPUs that they request, on the fewest nodes.
 
     Equal to
     --------
-    - With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.
-    - With one type: trade=off equals trade=on.
-    - With balance=1, if the minima of all jobs fit: every job gets its minimum.
-    - With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.
+    - With one type, elastic=off, gap=0 and balance=1, the policy equals ssf,scan=skip. With balance=0, it equals
+      sjf,scan=skip.
+    - With one type, trade=off equals trade=on.
+    - With balance=1, if the minima of all jobs fit, every job gets its minimum.
+    - With one type and balance=0, if the maxima of all jobs fit, every job gets its maximum.
 
     Sources
     -------
@@ -301,7 +302,7 @@ class HeetLike(Planned):
     - Our choices: the price itself; known scaling and speeds, with the same curve on all types (M8, D6), instead of a
       profile filled in by collaborative filtering; matchings at the minimum, then growth by steps; places counted by
       the smallest job; which jobs trade; remaining run times are known; a job also runs on types that it did not
-      request, if its speed there is known.
+      request if its speed there is known.
     """
 
     plans = _Prices
@@ -309,9 +310,9 @@ class HeetLike(Planned):
         name="heet-like",
         parameters=(
             Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
-            Parameter("trade", True, "running jobs may swap GPUs with other jobs, or move to idle GPUs"),
+            Parameter("trade", True, "whether running jobs may swap GPUs with other jobs, or move to idle GPUs"),
             Parameter("margin", 0.1, "share of the traders' prices that a trade must save [0..1]", maximum=1),
-            Parameter("elastic", True, "jobs may run on more or fewer GPUs than they request"),
+            Parameter("elastic", True, "whether jobs may run on more or fewer GPUs than they request"),
             Parameter(
                 "candidates",
                 100,

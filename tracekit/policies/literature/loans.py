@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 ON_LOAN = "on loan"
-"""Name of the rack of nodes on loan. A cluster with such a rack defines itself when these nodes join and leave."""
+"""Name of the rack of nodes on loan. If a cluster has such a rack, it defines when these nodes join and leave."""
 
 _MOST_HOURS = 200_000
 """Number of hours after which no server is lent."""
 
 
 def loaned(cluster: Cluster) -> Bools:
-    """Return which nodes are on loan when in service (N,)."""
+    """Return whether each node is on loan when in service (N,)."""
     if ON_LOAN not in cluster.racks:
         return np.zeros(cluster.nodes, np.bool_)
     return np.asarray(cluster.rack == cluster.racks.index(ON_LOAN))
@@ -46,19 +46,19 @@ def without_loans(cluster: Cluster) -> Cluster:
 def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -> Cluster:
     """Return the cluster with the servers that are free according to M42, in a separate rack.
 
-    Among equal servers the last to join is the first to leave, so loans are as long as possible. Servers are lent until
-    the jobs could have run four times over; then all are returned.
+    Among equal servers, the last to join is the first to leave, so that loans are as long as possible. Servers are lent
+    until the jobs could have run four times over, and then all are returned.
 
     Parameters
     ----------
     cluster : Cluster
-        A cluster that already has nodes on loan stays as it is.
+        The cluster. If it already has nodes on loan, it stays as it is.
     jobs : Jobs
         The jobs; the first submission is time 0.
     models : Models
         Assumptions (M42).
     min_loan_ms : int
-        Servers free for less time than this are not borrowed [ms].
+        Shortest time for which a server must be free to be borrowed [ms].
     """
     if loaned(cluster).any():
         return cluster
@@ -91,7 +91,7 @@ def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -
 
 
 def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> Floats:
-    """Return the share of servers that are free in each hour from time 0 on [0..1] (H,)."""
+    """Return the share of servers that are free in each hour, from time 0 on [0..1] (H,)."""
     gpu_ms = float((jobs.work_ms * jobs.devices.astype(np.float64)).sum())
     longest = float(jobs.work_ms.max(initial=0))
     last = float(jobs.submit_ms.max(initial=0))
@@ -107,7 +107,7 @@ def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> Floats:
 
 
 def _spans(free: Ints, servers: int, min_loan_ms: int) -> list[list[tuple[int, int]]]:
-    """Return the times at which each server is lent, derived from the number of free servers in each hour [ms]."""
+    """Return the times at which each server is lent, given the number of free servers in each hour [ms]."""
     found: list[list[tuple[int, int]]] = []
     for server in range(servers):
         lent = np.concatenate([[0], free > server, [0]])
@@ -151,7 +151,7 @@ _NO_NODES = np.zeros(0, np.int64)
 
 
 class Servers:
-    """Tracks the GPUs of jobs and servers in one run.
+    """Tracks the GPUs of jobs and of servers in one run.
 
     Parameters
     ----------
@@ -169,9 +169,9 @@ class Servers:
         self.elastic: dict[int, None] = {}
         """Running jobs that may grow, in the order of their starts."""
         self.workers: dict[int, list[Spot]] = {}
-        """Spots of each job's extra workers, the oldest first."""
+        """Spots of each job's extra workers, the oldest worker first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
-        """GPUs of extra workers on each node (N,)."""
+        """GPUs that extra workers use on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
         """Free GPUs of each node (N,)."""
         self.up = np.ones(cluster.nodes, np.bool_)
@@ -183,7 +183,7 @@ class Servers:
         self.changed = False
         """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
-        """Jobs that keep their workers because they also run on nodes that left."""
+        """Jobs that keep their workers, because they also run on nodes that left."""
         self.gave = False
         """Whether a worker was removed in this plan to make room for a gang."""
         self.stopped: set[int] = set()
@@ -191,10 +191,10 @@ class Servers:
         self.ended = False
         """Whether any job has ended since the last plan."""
         self.turn = np.arange(cluster.nodes)
-        """For each node in the cluster's list of changes, the node to which these changes apply now (N,)."""
+        """For each node in the cluster's list of changes, the node to which its changes now apply (N,)."""
         self._alike = _kinds_of_nodes(cluster)
         self._was: dict[int, Spot | None] = {}
-        """Spots, before this plan, of jobs that changed in it."""
+        """Previous spots of the jobs that changed in this plan."""
 
     def begin(self, view: View, running: Ints) -> None:
         """Begin a plan."""
@@ -222,12 +222,12 @@ class Servers:
             self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
 
     def is_fixed(self, job: int) -> bool:
-        """Return whether a job runs on a node that left but was not on loan; such a job continues there unchanged."""
+        """Return whether a job runs on a node that left but was not on loan. Such a job continues there unchanged."""
         gone = self._gone
         return gone is not None and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
 
     def loose(self) -> Ints:
-        """Return the GPUs of each node that would be free without extra workers (N,)."""
+        """Return the GPUs that would be free on each node without extra workers (N,)."""
         found = self.free + np.where(self.up, self.extra, 0)
         for job in self.fixed:
             for spot in self.workers.get(job, ()):
@@ -244,7 +244,7 @@ class Servers:
         return Spot(list(total), list(total.values()))
 
     def start(self, job: int, spot: Spot, view: View) -> None:
-        """Start a job on GPUs that are free or become free when other jobs' extra workers are removed."""
+        """Start a job on GPUs that are free, or that become free when other jobs' extra workers are removed."""
         self._changes_now(job)
         self.base[job] = spot
         if self.may_grow[job]:
@@ -275,7 +275,7 @@ class Servers:
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the returned servers: remove the extra workers there, and stop the gangs there."""
+        """Clear the returned servers by removing extra workers and stopping gangs on them."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)
@@ -295,10 +295,10 @@ class Servers:
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> Ints | None:
-        """Return pairs of nodes to exchange, to let the cheapest servers leave; None if they leave anyway.
+        """Return pairs of nodes to exchange so that the cheapest servers leave, or None if they leave anyway.
 
-        Servers are chosen one by one by the least cost. The cost of losing a server is the sum, over the gangs on it,
-        of one over the number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.
+        Servers are chosen one by one by the least cost. To lose a server costs, for each gang on it, one divided by the
+        number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.
         """
         change = self.cluster
         rows = (change.change_ms == due_ms) & (change.change_up == 0)
@@ -321,7 +321,7 @@ class Servers:
         return np.array(pairs, np.int64) if pairs else None
 
     def _cheapest(self, some: list[int], count: int, on: dict[int, set[int]], named: set[int]) -> set[int]:
-        """Return the `count` cheapest servers; among equals those with fewer workers, then the named servers."""
+        """Return the `count` cheapest servers, and among equals those with fewer workers, then the named servers."""
         server = np.array(some, np.int64)
         cost = np.array([sum(1 / len(self.base[j].nodes) for j in on.get(n, ())) for n in some], np.float64)
         unnamed = np.array([n not in named for n in some])
@@ -367,7 +367,7 @@ class Servers:
             self.extra[node] += sign * gpus
 
     def _drop_cheapest(self, node: int, view: View) -> None:
-        """Remove a worker on a node from the job with the least remaining work."""
+        """Remove a worker from a node, that of the job with the least remaining work."""
         there = [
             (int(view.table["remaining"][job]), job, place)
             for job, workers in self.workers.items()
@@ -381,6 +381,6 @@ class Servers:
 
 
 def _kinds_of_nodes(cluster: Cluster) -> Ints:
-    """Return a number per node, the same for nodes with the same domain, GPU model, rack and GPU count (N,)."""
+    """Return a number per node, equal for nodes with the same domain, GPU model, rack and GPU count (N,)."""
     columns = np.stack([cluster.domain, cluster.model, cluster.rack, cluster.gpus], axis=1)
     return np.unique(columns, axis=0, return_inverse=True)[1].ravel().astype(np.int64)

@@ -27,7 +27,7 @@ _NOBODY = np.zeros(0, np.int64)
 
 
 class _Loans(Plans):
-    """Starts the shortest jobs first, gives spare GPUs to elastic jobs and returns loans."""
+    """Starts the shortest jobs first, gives spare GPUs to elastic jobs, and returns loans."""
 
     def set_up(self) -> None:
         """Determine the nodes on loan, when they leave, and the jobs that may run."""
@@ -84,7 +84,7 @@ class _Loans(Plans):
         return self._written(wake, exchange)
 
     def _start(self, view: View, waits: Ints) -> None:
-        """Start waiting jobs, given by index in the view, the least remaining time first; skip jobs that do not fit."""
+        """Start waiting jobs (indices in the view), the least remaining time first, skipping jobs that do not fit."""
         books, places = self.books, self.places
         open_kind = self.possible & self._room()
         waits = waits[open_kind[places.kind[view.job[waits]]]]
@@ -113,7 +113,7 @@ class _Loans(Plans):
             self._place_decreasing(chosen, view)
 
     def _place_decreasing(self, chosen: list[tuple[int, Spot]], view: View) -> None:
-        """Place jobs that start together again, the largest first; if one does not fit, all keep their spots."""
+        """Place jobs that start together again, the largest first. If one does not fit, all keep their spots."""
         books = self.books
         if books.gave:
             # Workers were removed to make room on exactly these GPUs.
@@ -134,14 +134,14 @@ class _Loans(Plans):
                 books.start(job, spot, view)
 
     def _room(self) -> Bools:
-        """Return the kinds that could find enough free GPUs: on one node, or in total for multi-node gangs (K,)."""
+        """Return whether each kind could find enough free GPUs on one node, or in total for multi-node gangs (K,)."""
         loose, pools = self.books.loose(), self.places.pools
         most = np.array([loose[p.nodes].max(initial=0) for p in pools], np.int64)
         total = np.array([loose[p.nodes].sum() for p in pools], np.int64)
         return np.asarray(self.asks <= np.where(self.wide, total[self.pool], most[self.pool]))
 
     def _find(self, job: int) -> Spot | None:
-        """Return GPUs for a job: free GPUs before those of extra workers, training nodes before nodes on loan."""
+        """Return GPUs for a job, preferring free GPUs over those of extra workers, and training nodes over loans."""
         books = self.books
         sources = [books.free, books.loose()] if any(books.workers.values()) else [books.free]
         for free in sources:
@@ -213,7 +213,7 @@ class _Growth:
         taken = take_chains(row, worker[row], gain, capacity, rows=len(job), core=self.core)
         for j, count in zip(job.tolist(), taken.tolist(), strict=True):
             while len(workers := books.workers.get(j, [])) > count:
-                # Remove the last worker on training nodes first, else the last worker.
+                # Remove the last worker on training nodes, or else the last worker.
                 nodes_of = [not self.lent[spot.nodes[0]] for spot in workers]
                 books.drop(j, max(range(len(workers)), key=lambda i: (nodes_of[i], i)))
         has = np.array([len(books.workers.get(j, ())) for j in job.tolist()])
@@ -222,7 +222,7 @@ class _Growth:
             self._add(books, int(job[place]), int(taken[place]), nodes)
 
     def _add(self, books: Servers, job: int, count: int, nodes: Ints) -> None:
-        """Place extra workers of a job, up to `count` in total, except workers that would not make the job faster."""
+        """Place extra workers of a job, up to `count` in total, unless they would not make the job faster."""
         had = len(books.workers.get(job, ()))
         for _ in range(had, count):
             spot = self._spot(books.free, nodes, int(self.worker[job]))
@@ -233,7 +233,7 @@ class _Growth:
             books.drop(job)
 
     def _pace(self, books: Servers, job: int, workers: int | None) -> float:
-        """Return the speed of a job, by GPUs and nodes, with its first `workers` extra workers, or all if None."""
+        """Return a job's speed, by GPUs and nodes, with its first `workers` extra workers, or with all if None."""
         spots = [books.base[job], *books.workers.get(job, ())[:workers]]
         nodes = {n for spot in spots for n in spot.nodes}
         gpus = sum(sum(spot.gpus) for spot in spots)
@@ -241,7 +241,7 @@ class _Growth:
         return float(self.speed[gpus]) * float(spread_ppm(self.models, gpus, len(nodes), least))
 
     def _spot(self, free: Ints, nodes: Ints, gpus: int) -> Spot | None:
-        """Return the tightest node for a worker, servers on loan first; a multi-node worker gets the roomiest nodes."""
+        """Return the tightest node for a worker, servers on loan first. A multi-node worker gets the roomiest nodes."""
         here = free[nodes]
         fits = here >= gpus
         if fits.any():
@@ -260,43 +260,45 @@ def _parts(gpus: int, workers: int) -> int:
 class Lyra(Planned):
     """Training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra).
 
-    Waiting jobs start with the GPUs they request, the least remaining run time first; jobs that do not fit are skipped.
-    Among jobs that start at once, the largest are placed first, each on the tightest node that fits it, or else on
-    whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of extra
-    workers. The remaining GPUs go to extra workers of elastic jobs so that the sum of their remaining times falls most.
-    A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. Workers are placed
-    the largest first, on the tightest server on loan that fits them, else on training nodes, but not if the spread gang
-    would be no faster. They give way to every waiting job; no running job has fewer GPUs than it requests. Servers join
-    while inference does not need them, and leave when inference needs them again (M42). Among equal servers, those
-    leave first that are cheapest to lose. Each gang on a server adds to its cost one divided by the number of servers
-    that the gang uses; the costs are recomputed after each choice. Extra workers on returned servers are removed; gangs
-    there are stopped, keep their progress, and wait again. Jobs that do not fit on the training nodes are not run. If a
-    cluster has nodes in a rack called 'on loan', the cluster itself defines when these nodes join and leave.
+    Waiting jobs start with the GPUs that they request, the least remaining run time first. Jobs that do not fit are
+    skipped. Among jobs that start at once, the largest are placed first, each on the tightest node that fits it, or
+    else on whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of
+    extra workers. The remaining GPUs go to extra workers of elastic jobs so that the sum of these jobs' remaining times
+    falls most. A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. The
+    largest workers are placed first, on the tightest server on loan that fits them, or else on training nodes. A worker
+    is not placed if the spread gang would be no faster. Extra workers give way to every waiting job, and no running job
+    has fewer GPUs than it requests. Servers join while inference does not need them, and leave when inference needs
+    them again (M42). Among equal servers, those that are cheapest to lose leave first. To lose a server costs, for each
+    gang on it, one divided by the number of servers that the gang uses. The costs are recomputed after each choice.
+    Extra workers on returned servers are removed. Gangs there are stopped, keep their progress, and wait again. Jobs
+    that do not fit on the training nodes are not run. If a cluster has nodes in a rack called 'on loan', the cluster
+    itself defines when these nodes join and leave.
 
     Equal to
     --------
-    - With loan=off, elastic=off, place=order: sjf,scan=skip.
-    - With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.
-    - With loan=off: sjf,scan=skip with growth. If servers are always free: the same on more nodes.
+    - With loan=off, elastic=off and place=order, the policy equals sjf,scan=skip.
+    - With loan=off, elastic=off and one-GPU jobs, the policy equals sjf,scan=skip.
+    - With loan=off, the policy equals sjf,scan=skip with growth. If servers are always free, it is the same on more
+      nodes.
 
     Sources
     -------
     - Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic jobs, servers
       returned by a greedy rule on the cost of preemption. From reading notes: two phases, knapsack, best fit
-      decreasing. From memory: this cost, and which servers are preferred.
-    - Our choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an exact step near
-      the end of the knapsack instead of dynamic programming over all jobs; the interval; gangs that start go to the
-      fewest nodes; inference servers are as fast as training nodes, and have their own rack; jobs on nodes that leave
-      for other reasons continue there and are not resized.
+      decreasing. From memory: the cost of losing a server, and which servers are preferred.
+    - Our choices: which jobs are elastic and by how much; a number of workers that divides the GPUs evenly; an exact
+      step near the end of the knapsack instead of dynamic programming over all jobs; the interval; gangs that start go
+      to the fewest nodes; inference servers are as fast as training nodes, and have their own rack; jobs on nodes that
+      leave for other reasons continue there and are not resized.
     """
 
     plans = _Loans
     card = Card(
         name="lyra",
         parameters=(
-            Parameter("loan", True, "borrow inference servers (M42)"),
-            Parameter("elastic", True, "some jobs get extra workers on spare GPUs"),
-            Parameter("share", 0.3, "share of jobs that are elastic, drawn once per job with the seed", maximum=1.0),
+            Parameter("loan", True, "whether inference servers are borrowed (M42)"),
+            Parameter("elastic", True, "whether some jobs get extra workers on spare GPUs"),
+            Parameter("share", 0.3, "share of jobs that are elastic, chosen at random with the seed", maximum=1.0),
             Parameter(
                 "workers",
                 4,
@@ -309,13 +311,13 @@ class Lyra(Planned):
             Parameter(
                 "place",
                 "decreasing",
-                "which of the jobs that start at once is placed first: the largest or the shortest",
+                "which of the jobs that start at once are placed first: the largest, or the shortest",
                 ("decreasing", "order"),
             ),
             Parameter(
                 "core",
                 6,
-                "number of jobs on either side of the first job that does not fit; an integer program reconsiders them",
+                "number of jobs on either side of the first job that does not fit that an integer program reconsiders",
             ),
             RESIZE,
             overhead("uniform"),
@@ -325,7 +327,7 @@ class Lyra(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The assumptions of the card, without those about loans or elastic jobs if they are off."""
+        """The card's assumptions, without those about loans or elastic jobs if these are off."""
         unused = {"M42"} if not self.parameters["loan"] else set[str]()
         unused |= set() if self.parameters["elastic"] else {"D3"}
         return tuple(name for name in self.card.assumptions if name not in unused)

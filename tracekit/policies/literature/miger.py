@@ -1,4 +1,4 @@
-"""After MIGER, without its inner rule: jobs share slices of GPUs, and online jobs have their own slices."""
+"""After MIGER, without its inner rule: jobs share GPU slices, and online jobs have their own slices."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Slice(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """The properties of a one-GPU job that decide how its GPU is split."""
+    """The properties of a one-GPU job that determine how its GPU is split."""
 
     used: int
     """Utilization, as a share of a whole GPU [ppm]."""
     memory: int
-    """Memory, as a share of a whole GPU's [ppm]."""
+    """Memory, as a share of a whole GPU's memory [ppm]."""
     online: bool
-    """Whether the job is online. An online job has a large enough slice of its own, which never changes."""
+    """Whether the job is online. An online job has its own, large enough slice, which never changes."""
 
 
 class Cut(NamedTuple):
@@ -51,15 +51,14 @@ class Cut(NamedTuple):
 
 
 class Layouts:
-    """All ways to split a GPU (M32), and the best way for given jobs."""
+    """All ways to split a GPU (M32), and the best split for given jobs."""
 
     def __init__(
         self, slices: Slices, beside: Callable[[int, int], int], *, most: int, slack: float, whole_only: bool = False
     ) -> None:
-        """Take M32, the speed of a job next to another by utilization [ppm], and the maximum number of jobs per slice.
+        """Take M32, a job's speed next to another job by utilization [ppm], and the maximum number of jobs per slice.
 
-        An online job's slice is larger than its load by at least the share `slack`; with `whole_only` a GPU is one
-        slice.
+        An online job's slice exceeds its load by at least the share `slack`. With `whole_only`, a GPU is one slice.
         """
         self.compute, self.memory = slices.compute, slices.memory
         self.beside, self.most, self.slack = beside, most, slack
@@ -73,14 +72,14 @@ class Layouts:
         self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
 
     def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
-        """Return the split with the largest sum of speeds; None if the jobs do not fit together.
+        """Return the split with the largest sum of speeds, or None if the jobs do not fit together.
 
         Parameters
         ----------
         jobs : tuple
             Jobs to place on the GPU.
         fixed : tuple
-            The slice that each job keeps; None: any slice.
+            The slice that each job keeps, or None for any slice.
         """
         key = jobs, fixed
         if key not in self._best:
@@ -98,7 +97,7 @@ class Layouts:
                 speed = self._speeds(jobs, place)
                 if speed is None:
                     continue
-                # Among equals prefer small slices for online jobs, because they keep their slices.
+                # Among equals, prefer small slices for online jobs, which keep their slices.
                 kept = sum(piece.compute for job, piece in zip(jobs, place, strict=True) if job.online)
                 if best is None or (sum(speed), -kept) > best[0]:
                     best = (sum(speed), -kept), Cut(place, speed)
@@ -112,7 +111,7 @@ class Layouts:
         return not job.online or needed * self.compute <= piece.compute * PPM
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
-        """Return the speed of each job; None if a slice has too many jobs, or sharing it does not pay."""
+        """Return the speed of each job, or None if a slice has too many jobs or sharing it does not pay."""
         speeds = []
         for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
@@ -138,7 +137,7 @@ class Layouts:
 
 
 def _scaled(used: int, part: int) -> int:
-    """Convert a job's utilization of a whole GPU to that of a slice, in whole percent [ppm]."""
+    """Convert a job's utilization from a whole GPU to a slice, in whole percent [ppm]."""
     return min(used * PPM // part // 10_000 * 10_000, PPM)
 
 
@@ -200,21 +199,21 @@ class _Cuts(Residents):
         self.emptied: set[int] = set()
         """GPUs that a job has left since the last plan."""
         self.cut: dict[int, Cut] = {}
-        """Split of each GPU with one-GPU jobs, in the order of `Residents.on`."""
+        """Split of each GPU that has one-GPU jobs, in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
-        """GPUs with equal codes have equal jobs and slices; 0: idle, -1: used by a gang (T,)."""
+        """Code of each GPU: equal for GPUs with equal jobs and slices, 0 if idle, or -1 if a gang uses it (T,)."""
         self.order: dict[int, list[int]] = {}
-        """Jobs of each GPU at its last split, in the order of their slices."""
+        """Jobs on each GPU at its last split, in the order of their slices."""
         self.stopped: dict[int, int] = {}
-        """Time until which each job pauses because its GPU is split again [ms]."""
+        """Time until which each job pauses while its GPU is split again [ms]."""
 
     def left(self, job: int, gpus: list[int]) -> None:
         """Record that a job on these GPUs has ended."""
         self.emptied.update(gpus)
 
     def due(self, now_ms: int) -> None:
-        """Let jobs continue after their pause, and reconsider the split of GPUs that a job has left."""
+        """Resume jobs after their pause, and reconsider the split of GPUs that a job has left."""
         for job in [job for job, until in self.stopped.items() if until <= now_ms or job not in self.of]:
             del self.stopped[job]
             self.touch(self.of.get(job, ()))
@@ -282,9 +281,9 @@ class _Cuts(Residents):
         return found
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return the split of a GPU for these jobs, the first of which have slices now; None if they do not fit.
+        """Return a GPU's split for these jobs, the first of which already have slices, or None if they do not fit.
 
-        The GPU is split again only if the gain exceeds the loss during the pause.
+        The split changes only if the gain exceeds the loss during the pause.
         """
         kinds = tuple(self.kinds[job] for job in jobs)
         rest = (None,) * (len(jobs) - len(now))
@@ -333,41 +332,41 @@ class _Cuts(Residents):
 
 
 class MigerLike(Planned):
-    """GPUs are split into slices by need, which jobs may share; online jobs get their own slices.
+    """GPUs are split by need into slices that jobs may share, and online jobs get their own slices.
 
     Online jobs are considered first, then the others, each in submission order. A job that cannot start is skipped, and
     so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer than
-    residents jobs. For the jobs there and the new job together, the policy finds the split with the largest sum, over
-    all legal splits and all ways to place the jobs, with up to mps jobs on a slice if their speeds add up to more than
-    the speed of one job alone. An online job has its own slice, which exceeds its load by at least slack, and keeps it.
-    On a slice with c of 7 parts the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice. If the
-    slices of other jobs change, those jobs pause for reconfigure seconds; this happens only if the gain over horizon
-    seconds exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs
-    is taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5
-    %.
+    `residents` jobs. For the jobs there and the new job together, the policy finds the split with the largest sum, over
+    all legal splits and all ways to place the jobs. Up to `mps` jobs may share a slice if their speeds add up to more
+    than the speed of one job alone. An online job has its own slice, which exceeds its load by at least `slack`, and
+    keeps it. On a slice with c of 7 parts, the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice.
+    If the slices of other jobs change, those jobs pause for `reconfigure` seconds. This happens only if the gain over
+    `horizon` seconds exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the
+    most jobs is taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in
+    steps of 5 %.
 
     Equal to
     --------
-    - With slices=whole, mps=1 and no online jobs: fifo,scan=skip.
-    - With residents=1 and no online jobs: fifo,scan=skip.
+    - With slices=whole, mps=1 and no online jobs, the policy equals fifo,scan=skip.
+    - With residents=1 and no online jobs, the policy equals fifo,scan=skip.
 
     Sources
     -------
     - Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with protected
-      online jobs. The slice geometry is NVIDIA's.
+      online jobs. The slice geometry comes from NVIDIA.
     - Our choices, because we had no access to the inner rule: the objective, exact search for few jobs, the speed of a
-      slice, placing one job at a time, every default value; an online job's load is the maximum of M33.
+      slice, placement of one job at a time, and every default value; an online job's load is the maximum of M33.
     """
 
     plans = _Cuts
     card = Card(
         name="miger-like",
         parameters=(
-            Parameter("slices", "all", "which slices to use: all of M32, or whole GPUs only", ("all", "whole")),
+            Parameter("slices", "all", "which slices to use: all those of M32, or only whole GPUs", ("all", "whole")),
             Parameter("mps", 2, "maximum number of jobs on a slice", minimum=1, maximum=4),
             Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=4),
             Parameter(
-                "slack", 0.2, "minimum excess of an online job's slice over its load, as a share of the load [1]"
+                "slack", 0.2, "minimum excess of an online job's slice over its load, as a share of that load [1]"
             ),
             Parameter("reconfigure", 10.0, "duration of a new split [s]"),
             Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
@@ -377,6 +376,6 @@ class MigerLike(Planned):
 
 
 def _steps(values: Ints | list[int]) -> list[int]:
-    """Return values rounded up to steps of 5 %."""
+    """Round values up to steps of 5 %."""
     found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, PPM).tolist()
     return found

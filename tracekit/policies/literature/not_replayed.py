@@ -1,4 +1,4 @@
-"""Systems of this field that a job replay cannot show, the reasons, and what a replay can show instead."""
+"""Systems of this field that a job replay cannot show, with the reasons and what a replay can show instead."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NotReplayed:
-    """A system whose decisions are not in a job log."""
+    """A system whose decisions a job log does not record."""
 
     name: str
     decides: str
     """The decisions of the system."""
     why: str
-    """The data that a job replay lacks to show the system."""
+    """The data that a job replay would need to show the system."""
     instead: str
-    """The alternative that a replay can show, and its limits."""
+    """What a replay can show instead, and its limits."""
     policies: tuple[str, ...]
     """Policies mentioned in `instead`, as on a command line."""
     assumptions: tuple[str, ...]
-    """IDs of the assumptions that `instead` changes, as on the cards."""
+    """IDs, as on the cards, of the assumptions that `instead` changes."""
     source: str
     """The publication, and how much of it we have read."""
 
 
-_BELOW_JOBS = "Requests and their batches are smaller than jobs, and a job log does not record them"
-_INSIDE = "It acts inside one job: no GPUs move between jobs, and a job log does not record iterations"
+_BELOW_JOBS = "A job log does not record requests and their batches, which are smaller than jobs"
+_INSIDE = "The system acts inside one job: no GPUs move between jobs, and a job log does not record iterations"
 _LEARNED = "The rule is a trained network that is not released; a network trained by us would be a different policy"
 
 NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "ESG",
         "which functions of a serverless workflow share a GPU, and with which batch, to meet deadlines",
-        f"{_BELOW_JOBS}; it does not record workflows either.",
+        f"{_BELOW_JOBS}, or workflows.",
         "The GPU time of functions, replayed as jobs on fractions of GPUs: how many fit, not how many meet their "
         "deadline.",
         ("fgd", "bestfit"),
@@ -42,8 +42,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "SGPRS",
         "how a GPU is partitioned for periodic real-time tasks",
-        "Deadlines are in milliseconds, but a log records whole runs of hours, in whole seconds.",
-        "The GPU share of the partitions, replayed as jobs on fractions of GPUs.",
+        "Deadlines are in milliseconds, but a log records runs that take hours, in whole seconds.",
+        "The GPU shares of the partitions, replayed as jobs on fractions of GPUs.",
         ("fgd",),
         (),
         "SGPRS, a seamless GPU partitioning real-time scheduler; abstract read, code is public.",
@@ -51,8 +51,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "Missile",
         "the cache and PCIe shares of a service and a batch job on one GPU",
-        "A log does not record the caches and buses of a GPU, or the latency of a service.",
-        "Weaker interference between two jobs on one GPU, but no latency.",
+        "A log does not record a GPU's caches and buses, or a service's latency.",
+        "Weaker interference between two jobs on one GPU, but not latency.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
         "Missile (fine-grained isolation of one GPU); abstract read, code is public.",
@@ -61,7 +61,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "Navigator",
         "where the tasks of latency-sensitive model workflows run, and which models stay in GPU memory",
         f"{_BELOW_JOBS}.",
-        "Not the system itself. You can replay the jobs that share a cluster with such a service on fewer GPUs "
+        "Nothing of the system itself. You can replay the jobs that share a cluster with such a service on fewer GPUs "
         "(--gpus).",
         ("fifo",),
         (),
@@ -80,7 +80,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "CASSINI",
         "by how much the iterations of jobs on one link are shifted in time",
         "Shifts are fractions of an iteration, but a log records no iterations and no links.",
-        "Gangs that lose less speed when they are spread over nodes, but not which jobs fit together.",
+        "Gangs that lose less speed when they are spread over nodes, but not which jobs go well together.",
         ("fifo,scan=skip",),
         ("M4",),
         "CASSINI (NSDI 2024); not read in full.",
@@ -97,8 +97,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "Tenplex",
         "how a running job's tensors move when its parallelism changes",
-        f"{_INSIDE}; outside the job only the cost of resizing changes.",
-        "Elastic policies with a cheaper resize.",
+        f"{_INSIDE}. Outside the job, only the cost of resizing changes.",
+        "Elastic policies with cheaper resizing.",
         ("elastic-fifo", "elastic-srjf"),
         ("M9",),
         "Tenplex (SOSP 2024); not read in full.",
@@ -116,7 +116,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "G-Meta",
         "how one meta-learning job is spread over GPUs",
         f"{_INSIDE}.",
-        "Nothing. The job's recorded run time comes from the system that ran it.",
+        "Nothing, because the job's recorded run time comes from the system that ran it.",
         ("recorded",),
         (),
         "G-Meta; not read in full.",
@@ -141,4 +141,4 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "RLTune (arXiv 2512.10271); abstract read.",
     ),
 )
-"""All systems that cannot be replayed; this is the only list."""
+"""The only list of systems that cannot be replayed."""

@@ -1,4 +1,4 @@
-"""After ONES: an evolutionary search, which continues while jobs run, chooses their GPUs and batches."""
+"""After ONES: an evolutionary search that continues while jobs run chooses their GPUs and batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BatchTable:
     low, high : array (n,)
         Minimum and maximum GPUs of each job.
     profile : str
-        As in `pollux.goodput_table`; or 'none' for the speeds of M8 with one batch and one stage.
+        As in `pollux.goodput_table`, or 'none' for the speeds of M8 with one batch and one stage.
     """
 
     def __init__(self, models: Models, jobs: Jobs, low: Ints, high: Ints, profile: str) -> None:
@@ -69,16 +69,16 @@ class BatchTable:
         table = np.array(columns, np.int64).reshape(-1, 5).T
         self._first, self._first_best, self._width, self.batches, self.fastest = table
         """For each row: the start of its goodputs and best batches, the step from one batch to the next, the number of
-        batches, and the fastest number of GPUs."""
+        batches, and the fastest GPU count."""
 
     def rows(self, job: Ints, left_ms: Ints) -> Ints:
-        """Return the rows of jobs, by their remaining work (k,)."""
+        """Return the jobs' rows, by their remaining work (k,)."""
         done = 1 - left_ms / np.maximum(self._work_ms[job], 1)
         stage = np.clip((done * self._stages).astype(np.int64), 0, self._stages - 1)
         return self._kind[job] * self._stages + stage
 
     def speed(self, row: Ints, gpus: Ints, batch: Ints) -> Floats:
-        """Return the goodputs by GPUs and batches (exponents of two); 0 without GPUs (..., k)."""
+        """Return the goodputs by GPUs and batches (exponents of two), or 0 without GPUs (..., k)."""
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: Ints, gpus: Ints) -> Ints:
@@ -99,7 +99,7 @@ _STREAM = 21
 
 @dataclass(frozen=True)
 class Moment:
-    """The k jobs about which a search decides at one time."""
+    """The k jobs that a search considers at one time."""
 
     row: Ints
     """Row of each job in the table."""
@@ -107,11 +107,11 @@ class Moment:
     """Remaining work of each job, at least 1 [ms]."""
     held: Ints
     resize_ms: Floats
-    """Cost of changing the number of GPUs of each job [ms]."""
+    """Cost of changing each job's number of GPUs [ms]."""
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: Ints, batch: Ints) -> Floats:
-        """Return the inverse of each job's remaining time; 0 for jobs without GPUs (m, k) [1/ms]."""
+        """Return the inverse of each job's remaining time, or 0 for jobs without GPUs (m, k) [1/ms]."""
         speed = table.speed(self.row, gpus, batch)
         cost = np.where(gpus != self.held, self.resize_ms, 0.0)
         return np.asarray(speed / (self.left + speed * cost))
@@ -123,14 +123,14 @@ def evolved(
     """Return the population after these generations, the best schedule first (m, k).
 
     Each generation has as many children as schedules (`Bounds.children`). A job's batch comes from the same parent as
-    its GPUs, and is redrawn together with them. The best schedules survive.
+    its GPUs, and the two are redrawn together. The best schedules survive.
 
     Parameters
     ----------
     table : BatchTable
     moment : Moment
     gpus, batch : array (m, k)
-        The population; batches are exponents of two.
+        The population. Batches are exponents of two.
     generations : int
     random : Generator
         Source of all random draws.
@@ -150,7 +150,7 @@ def evolved(
 
 
 class _Search(Sizes):
-    """Plans by a population of schedules."""
+    """Plans based on a population of schedules."""
 
     def set_up(self) -> None:
         """Compute the goodputs of the jobs."""
@@ -194,7 +194,7 @@ class _Search(Sizes):
         return self.resized(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
 
     def _evolve(self, view: View, wish: Wish, row: Ints, left: Ints, capacity: Ints) -> None:
-        """Run one step of the evolution; set the GPUs, pools and batches of the jobs."""
+        """Run one step of the evolution, and set the jobs' GPUs, pools and batches."""
         job, table = wish.job, self.table
         low, high = self.low[job], self.most[job]
         pool = settle_pools(wish.before, self.pools, job, low, capacity)
@@ -229,7 +229,7 @@ class _Search(Sizes):
         wish.pool[part] = pool[part]
 
     def _moment(self, view: View, wish: Wish, part: Ints, row: Ints, left: Ints, pool: Ints, capacity: Ints) -> Moment:
-        """Return the `Moment` of these jobs."""
+        """Return the `Moment` for these jobs."""
         job, held = wish.job[part], wish.held[part]
         restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.low[job]], 0)
         cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
@@ -239,7 +239,7 @@ class _Search(Sizes):
 
 
 def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
-    """Return each job's GPUs with the least remaining time, and the best batch there, if all jobs fit (k,)."""
+    """Return each job's fastest GPU count and the best batch for it, if all jobs fit (k,)."""
     fastest = table.fastest[moment.row]
     stays = moment.worths(table, moment.held, table.best_batch(moment.row, moment.held))
     changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays
@@ -251,31 +251,31 @@ class OnesLike(Planned):
     """An evolutionary search over GPUs and batches that continues while jobs run (after ONES).
 
     The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and a batch to
-    every job; new jobs enter it without GPUs, and jobs that end leave it. At most once every interval seconds the
-    population evolves by `generations` generations. A child takes the GPUs and batch of each job from either of two
-    parents and sometimes redraws them; jobs for which too few GPUs are left get the rest. The schedules with the
-    largest sum of the inverse remaining times survive; the remaining time is the remaining work over the speed, plus
-    the cost of a change. Three parents are always present: the current schedule, the current schedule with the best
-    batches, and a schedule that gives each job its minimum, the least remaining work first. At most as many waiting
-    jobs as there are GPUs take part, those with the least remaining work. The cluster follows the best schedule: jobs
-    are resized, stopped and started. GPUs that it leaves free, or that become free before the next step, go to waiting
-    jobs, the least remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest
-    number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another profile jobs
-    are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is
-    goodput; do not compare such runs with runs of fixed work.
+    every job. New jobs enter it without GPUs, and ended jobs leave it. At most once every `interval` seconds, the
+    population evolves by `generations` generations. A child takes each job's GPUs and batch from either of two parents,
+    and sometimes redraws them. Jobs for which too few GPUs are left get the rest. The schedules with the largest sum of
+    inverse remaining times survive. The remaining time is the remaining work divided by the speed, plus the cost of a
+    change. Three parents are always present: the current schedule, the current schedule with the best batches, and a
+    schedule that gives each job its minimum, the least remaining work first. Only the waiting jobs with the least
+    remaining work take part, at most as many as there are GPUs. The cluster follows the best schedule: jobs are
+    resized, stopped and started. GPUs that this schedule leaves free, or that become free before the next step, go to
+    waiting jobs at their minimum, the least remaining work first. If the maxima of all jobs fit, every job gets its
+    fastest number of GPUs. With profile=none, there are no batches, and the work of a job is fixed. With another
+    profile, jobs are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and
+    speed is goodput. Do not compare such runs with runs of fixed work.
 
     Equal to
     --------
-    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
-    - With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.
+    - With profile=none, if the maxima of all jobs fit, every job gets its maximum.
+    - With profile=none, one GPU, and one-GPU jobs that arrive at once, the policy equals sjf.
 
     Sources
     -------
-    - ONES (SC'21), abstract: an evolutionary search, run while jobs run, chooses the batch sizes and workers of elastic
-      jobs for short mean completion times.
-    - Our choices, because we could not read the rule: the objective, with remaining work known, not predicted; the
-      operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting jobs get their
-      minimum between steps; the GPU bounds of M8; the placement, which the search ignores.
+    - ONES (SC'21), abstract: an evolutionary search that continues while jobs run chooses the batch sizes and workers
+      of elastic jobs, for short mean completion times.
+    - Our choices, because we could not read the rule: the objective, with known instead of predicted remaining work;
+      the operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting jobs get their
+      minimum between steps; M8's GPU bounds; the placement, which the search ignores.
     """
 
     plans = _Search
@@ -295,5 +295,5 @@ class OnesLike(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without profiles, M43 is not used."""
+        """The card's assumptions, excluding M43 if there are no profiles."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")

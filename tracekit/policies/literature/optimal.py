@@ -39,7 +39,7 @@ def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int
 
 
 def best_assignment(weight: Floats) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) with the largest sum of weights; each row and column occurs at most once.
+    """Return the pairs (row, column) with the largest sum of weights, using each row and column at most once.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
 def chosen(
     cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: Any
 ) -> Bools | None:
-    """Return which variables an integer program (HiGHS) sets, for the least total cost; None if it has no solution.
+    """Return which variables an integer program (HiGHS) sets for the least total cost, or None if infeasible.
 
     Parameters
     ----------
     cost : array (v,)
         Cost of each variable, which is 0 or 1.
     limits : (matrix, lower, upper)
-        Limits of the sums of rows: matrices (r, v), dense or sparse, and lower and upper limits (r,).
+        Limits on the sums of rows: matrices (r, v), dense or sparse, and lower and upper limits (r,).
     most : float or array (v,)
         Upper limit of each variable.
     **options
@@ -81,7 +81,7 @@ def chosen(
 
 
 def sparse(parts: Iterable[tuple[Ints, Ints, NDArray[Any]]], rows: int, columns: int) -> Any:
-    """Return a sparse matrix of entries, given as (row, column, value); values at the same place are added."""
+    """Return a sparse matrix of entries (row, column, value). Values at the same place are added."""
     from scipy.sparse import csr_array
 
     row, column, value = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
@@ -94,31 +94,31 @@ _SLIGHT = 1e-3
 def take_chains(
     row: Ints, size: Ints, gain: Floats, capacity: int, *, rows: int, core: int, limit_s: float = 1.0
 ) -> Ints:
-    """Return the number of steps to take from each row for the largest sum of gains: a multiple-choice knapsack.
+    """Return how many steps to take from each row for the largest sum of gains (a multiple-choice knapsack).
 
-    A row is a chain of steps, which may only be taken in order.
+    A row is a chain of steps that may only be taken in order.
 
-    Steps are taken in order of gain per size, among equals first steps of a row first, until a step does not fit. An
-    integer program over the rows near that step uses the remaining capacity, unless it can add less than a thousandth;
-    the other rows keep their steps.
+    Steps are taken in order of gain per size until a step does not fit; among equals, the first steps of rows come
+    first. An integer program over the rows near that step uses the remaining capacity, unless it can add less than a
+    thousandth. The other rows keep their steps.
 
     Parameters
     ----------
     row : array (s,)
-        Row of each step, ascending; each row's steps are in order.
+        Row of each step, ascending. Each row's steps are in order.
     size : array (s,)
         Size of each step, at least 1.
     gain : array (s,)
-        Gain of each step. Gain per size never increases inside a row; steps with a gain of 0 or less are not taken.
+        Gain of each step. Gain per size never increases inside a row. Steps with a gain of 0 or less are not taken.
     capacity : int
         Maximum sum of sizes.
     rows : int
         Number of rows.
     core : int
-        Number of rows on either side of the first step that does not fit; the program decides over these rows. With
-        core=rows the result is optimal.
+        Number of rows, on either side of the first step that does not fit, that the program reconsiders. With
+        core=rows, the result is optimal.
     limit_s : float
-        Time limit of the program [s]; the best solution found by then is used, or else the steps that fit, in order.
+        Time limit of the program [s]. The best solution found by then is used, or else the steps that fit, in order.
     """
     taken = np.zeros(rows, np.int64)
     worth = np.flatnonzero(gain > 0)
@@ -130,7 +130,7 @@ def take_chains(
     left = capacity - int(size[order[:stop]].sum())
     if left == 0 or stop == len(order):
         return taken
-    # Upper bound: the gain if a part of the step that does not fit could be taken.
+    # Upper bound: the gain if part of the step that does not fit could be taken.
     bound = left * float(gain[order[stop]] / size[order[stop]])
     greedy, filled = _filled(row, size, gain, taken, order[stop:], left)
     if not core or bound - filled < _SLIGHT * float(gain[order[:stop]].sum()):
@@ -144,12 +144,12 @@ def take_chains(
 
 
 def _filled(row: Ints, size: Ints, gain: Floats, taken: Ints, order: Ints, left: int) -> tuple[Ints, float]:
-    """Add the steps, in an order, that fit into the remaining capacity; return all steps taken and the added gain."""
+    """Add the steps that fit into the remaining capacity, in order. Return all steps taken and the added gain."""
     found, gained, closed = taken.copy(), 0.0, set()
     for step in order.tolist():
         r = int(row[step])
         if size[step] > left:
-            # Later steps of the same row depend on this step.
+            # Later steps of the row depend on this step.
             closed.add(r)
         elif r not in closed:
             found[r] += 1
@@ -169,7 +169,7 @@ def _last(rows: Ints, count: int) -> Ints:
 def _program(
     row: Ints, size: Ints, gain: Floats, taken: Ints, near: Ints, left: int, beat: float, limit_s: float
 ) -> Ints | None:
-    """Return the best steps of the rows `near` within the capacity that they use plus what is left.
+    """Return the best steps of the rows `near` within the capacity that they use plus the remaining capacity.
 
     Return None if no choice adds more than `beat`.
     """
@@ -195,7 +195,7 @@ def _program(
 
 
 def _summed(values: NDArray[Any], step: Ints) -> NDArray[Any]:
-    """Return cumulative sums within each row; step 0 starts a row."""
+    """Return cumulative sums within each row, where step 0 starts a row."""
     total = np.cumsum(values)
     start = np.flatnonzero(step == 0)
     before = np.repeat(total[start] - values[start], np.diff(np.append(start, len(step))))

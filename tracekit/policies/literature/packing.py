@@ -1,4 +1,4 @@
-"""Policies that pack jobs onto the same GPUs: in pairs that slow each other little (Lucid) or in groups (Muri)."""
+"""Policies that pack jobs onto the same GPUs: in pairs that slow each other little (Lucid), or in groups (Muri)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CHECK_MS = 100_000
 """Time between two checks of the arrival rate."""
 _WINDOW_MS = 600_000
-"""Length of the window over which arrivals are counted."""
+"""Length of the window in which arrivals are counted."""
 _WIDEST = 8
 """Maximum number of GPUs of a job that is packed."""
 
@@ -36,7 +36,7 @@ class _Packing(Residents):
     """Profiles and packs jobs."""
 
     def set_up(self) -> None:
-        """Estimate the jobs, and choose the profiler's nodes."""
+        """Estimate the jobs' GPU time, and choose the profiler's nodes."""
         super().set_up()
         p, jobs, cluster = self.p, self.jobs, self.cluster
         self.score: list[int] = sharing_class(self.models, self.demand.used).tolist()
@@ -48,13 +48,13 @@ class _Packing(Residents):
         self.profile_ms = round(p["time"] * 1000)
         self.nodes = _profiler(cluster, p["profile"])
         per_node = int(cluster.gpus.max(initial=1))
-        # As in the released code: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
+        # As in the released code: with two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
         self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
 
     def begin(self, view: View) -> None:
         super().begin(view)
         demand = self.demand
-        # In the profiler the smallest jobs come first, then the earliest.
+        # In the profiler, the smallest jobs come first, then the earliest.
         self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
         self.waiting = Lines(demand.type, self.value)
         self.profiled: dict[int, int] = {}
@@ -65,7 +65,7 @@ class _Packing(Residents):
         self.listed: dict[int, tuple[int, int]] = {}
         """Key in `alone` of each job that runs alone."""
         self.fits: dict[int, bool] = {}
-        """Whether jobs of a kind fit on the profiler's nodes in service."""
+        """Whether jobs of each kind fit on the profiler's nodes in service."""
         self.there: Ints | None = None
         self.packing, self.checked_ms = False, -1
 
@@ -77,7 +77,7 @@ class _Packing(Residents):
             self.waiting.add(job)
 
     def add(self, job: int) -> None:
-        """Let a job wait for the profiler or for the other nodes."""
+        """Make a job wait for the profiler or for the other nodes."""
         (self.fresh if self._profiles(job) else self.waiting).add(job)
 
     def start(self, view: View) -> None:
@@ -87,7 +87,7 @@ class _Packing(Residents):
         self.waiting.start(self._start, skip=self.packing)
 
     def wake(self, now_ms: int) -> int:
-        """Return the time at which a job leaves the profiler or the policy checks the arrival rate again."""
+        """Return the next time at which a job leaves the profiler or the policy checks the arrival rate."""
         wakes = list(self.profiled.values())
         if self.p["pack"] == "auto" and len(self.waiting):
             wakes.append(self.checked_ms + _CHECK_MS)
@@ -163,7 +163,7 @@ class _Packing(Residents):
         return False
 
     def left(self, job: int, gpus: list[int]) -> None:
-        """Record that a job has ended; its partner runs alone again."""
+        """Record that a job has ended, so that its partner runs alone again."""
         if self.profiled.pop(job, None) is not None:
             return
         other = self.partner.pop(job, -1)
@@ -182,7 +182,7 @@ class _Packing(Residents):
 
 
 def _profiler(cluster: Cluster, nodes: int) -> Bools:
-    """Return the profiler's nodes: this many of the largest nodes of each domain, at most a quarter of them (N,)."""
+    """Return the profiler's nodes: this many of each domain's largest nodes, at most a quarter of them (N,)."""
     found = np.zeros(cluster.nodes, np.bool_)
     for domain in np.unique(cluster.domain).tolist():
         own = np.flatnonzero(cluster.domain == domain)
@@ -192,50 +192,50 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
 
 
 class Lucid(Planned):
-    """Small jobs are profiled first, then least expected GPU time first, in pairs that slow each other little.
+    """Small jobs are profiled first, then the least expected GPU time goes first, in pairs that slow each other little.
 
-    Jobs with few GPUs begin on the profiler, the `profile` largest nodes of each domain, but at most a quarter of its
-    nodes. There jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit; a job
-    that has not ended after time seconds leaves the profiler. All other jobs wait for the other nodes, the least
+    Jobs with few GPUs begin on the profiler: the `profile` largest nodes of each domain, but at most a quarter of its
+    nodes. There, jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit. A job
+    that has not ended after `time` seconds leaves the profiler. All other jobs wait for the other nodes, the least
     expected run time times GPUs first. While jobs are packed, a job of at most 8 GPUs shares with the first job that
-    runs alone on the same number of GPUs, if their scores add up to at most score, both fit in memory, and its expected
-    GPU time is at most ratio times the other's. Otherwise it takes idle GPUs close together, or it is skipped. While
-    jobs are not packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. Both
-    jobs of a pair are slowed according to M1; when one job ends, the other speeds up again. Jobs are stopped only in
-    the profiler. Utilization and memory are counted in whole percent.
+    runs alone on the same number of GPUs, if their scores add up to at most `score`, both fit in memory, and its
+    expected GPU time is at most `ratio` times that of the other job. Otherwise, it takes idle GPUs close together, or
+    is skipped. While jobs are not packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2,
+    depending on utilization. Both jobs of a pair are slowed according to M1. When one of them ends, the other speeds up
+    again. Jobs are stopped only in the profiler. Utilization and memory are counted in whole percent.
 
     Equal to
     --------
-    - With pack=off, profile=0: ssf.
-    - With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.
+    - With pack=off and profile=0, the policy equals ssf.
+    - With pack=on, profile=0 and no two jobs that fit in memory, the policy equals ssf,scan=skip.
 
     Sources
     -------
     - Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two modes.
-    - Our choices: work done in the profiler counts, while in the released simulator jobs repeat it; expected arrivals
-      are those of the last ten minutes; the first partner is the job that has run alone the longest; overhead is
-      charged to jobs that leave the profiler.
+    - Our choices: work done in the profiler counts, while jobs repeat it in the released simulator; expected arrivals
+      are those of the last ten minutes; the first partner is the job that has run alone longest; overhead is charged to
+      jobs that leave the profiler.
     """
 
     plans = _Packing
     card = Card(
         name="lucid",
         parameters=(
-            Parameter("profile", 2, "number of profiler nodes per domain; 0: none"),
+            Parameter("profile", 2, "number of profiler nodes per domain, or 0 for none"),
             Parameter("time", 200.0, "maximum time in the profiler [s]", minimum=0.001),
-            Parameter("factor", 4, "jobs of up to profile * factor GPUs are profiled, on one node", minimum=1),
+            Parameter(
+                "factor", 4, "largest profiled job, in GPUs per profiler node; the job must fit on one node", minimum=1
+            ),
             Parameter(
                 "pack",
                 "auto",
-                "when to pack jobs: always, never, or while more than calm jobs arrived in the last ten minutes",
+                "when to pack jobs: always, never, or if more than `calm` jobs arrived in the last ten minutes",
                 ("auto", "on", "off"),
             ),
-            Parameter(
-                "calm", 2.0, "with pack=auto, number of arrivals in ten minutes up to which no job is packed [jobs]"
-            ),
+            Parameter("calm", 2.0, "with pack=auto, arrivals in ten minutes up to which no job is packed [jobs]"),
             Parameter("score", 2, "maximum sum of the scores of a pair", maximum=4),
             Parameter("ratio", 2.0, "maximum expected GPU time of a job relative to its partner's"),
-            Parameter("idle_first", False, "look for idle GPUs before a partner"),
+            Parameter("idle_first", False, "whether jobs look for idle GPUs before a partner"),
             NOISE,
             OVERHEAD,
         ),
@@ -247,17 +247,17 @@ Stages: TypeAlias = tuple[int, ...]
 """Shares of an iteration on storage, CPU, GPU and network [ppm]."""
 
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
-"""Measured time of a group relative to the computed time, by number of jobs."""
+"""Measured time of a group, relative to the computed time, by number of jobs."""
 
 
 @lru_cache(maxsize=1 << 16)
 def group_time(group: tuple[Stages, ...]) -> int:
-    """Return the time that each job of a group needs for an iteration, with the best order of turns.
+    """Return the time that each job in a group needs for an iteration with the best order of turns.
 
     Parameters
     ----------
     group : tuple
-        Times of each job's stages, in any unit; at most as many jobs as stages.
+        Times of each job's stages, in any unit. There are at most as many jobs as stages.
     """
     stages = range(len(group[0]))
     turns = permutations(stages[1:], len(group) - 1)
@@ -269,22 +269,22 @@ def group_time(group: tuple[Stages, ...]) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def efficiency(group: tuple[Stages, ...]) -> int:
-    """Return the share of a group's time in which the resources are busy [ppm]."""
+    """Return the share of a group's time for which the resources are busy [ppm]."""
     return sum(map(sum, group)) * PPM // (len(group[0]) * group_time(group))
 
 
 def group_speed(group: tuple[Stages, ...]) -> int:
-    """Return the speed of each job of a group [ppm]."""
+    """Return the speed of each job in a group [ppm]."""
     return max(min(round(sum(group[0]) * PPM / (group_time(group) * _MEASURED[len(group)])), PPM), 1)
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
-    """Return whether a group is at least as fast as its jobs one after another."""
+    """Return whether a group is at least as fast as its jobs run one after another."""
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 
 class Groups(Plans):
-    """Groups jobs that take turns."""
+    """Forms groups of jobs that take turns."""
 
     def set_up(self) -> None:
         """Find the jobs with equal stages."""
@@ -302,7 +302,7 @@ class Groups(Plans):
         self.memory: list[int] = memory.tolist()
 
     def stages(self) -> Ints:
-        """Return the shares of each job's iteration on storage, CPU, GPU and network [ppm] (n, 4)."""
+        """Return the shares of each job's iteration that use storage, CPU, GPU and network [ppm] (n, 4)."""
         used, wide = rounded_use(self.models, self.jobs), self.gpus > int(self.cluster.gpus.max(initial=1))
         three = stages_ppm(self.models, used, wide)
         return np.column_stack([three[:, 0] // 2, three[:, 0] - three[:, 0] // 2, three[:, 1], three[:, 2]])
@@ -310,7 +310,7 @@ class Groups(Plans):
     def begin(self, view: View) -> None:
         """Begin a run."""
         self.sharing = False
-        """Whether the last plan has groups of several jobs."""
+        """Whether the last plan had groups of several jobs."""
 
     def plan(self, view: View) -> Plan:
         """Return the plan: the jobs that run, and their groups."""
@@ -337,7 +337,7 @@ class Groups(Plans):
                     left_over += group
             left_over += others
         groups.sort(key=lambda group: -self.size[group[0]])
-        # Jobs left out of the groups get spare GPUs, except running jobs, which would only move.
+        # Jobs left out of the groups get spare GPUs, except for running jobs, which would only move.
         late = [j for j in left_over if j not in running][: 4 * self.candidates]
         return self._told([*groups, *([j] for j in late)], running)
 
@@ -348,7 +348,7 @@ class Groups(Plans):
         return left if self.key == "srtf" else left * self.gpus[job]
 
     def _chosen(self, ranked: Ints, there: int) -> tuple[list[int], list[int]]:
-        """Return the jobs to consider (those that fit by GPU count and the next of the same kind), and the rest."""
+        """Return the jobs to consider (those that fit by GPU count, and the next of the same kind), and the rest."""
         slots: dict[int, int] = {}
         chosen: list[int] = []
         others: list[int] = []
@@ -367,7 +367,7 @@ class Groups(Plans):
         return chosen, others
 
     def _packed(self, chosen: list[int], there: int) -> list[list[int]]:
-        """Return groups of the chosen jobs, merged while they request more GPUs in total than exist."""
+        """Return groups of the chosen jobs, merged as long as they request more GPUs in total than exist."""
         buckets: dict[int, list[list[int]]] = {}
         for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
             buckets.setdefault(kind, []).append([j])
@@ -396,7 +396,7 @@ class Groups(Plans):
         return tuple(sorted(self.shapes[self.shape[j]] for j in group))
 
     def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
-        """Return groups of one kind, merged by efficiency until enough GPUs are freed, and the GPUs freed."""
+        """Merge groups of one kind by efficiency until enough GPUs are freed. Return the groups and the GPUs freed."""
         gpus = int(self.gpus[groups[0][0]])
         pairs: list[tuple[int, int, int]] = []
         for low in range(0, len(groups), self.candidates):
@@ -412,7 +412,7 @@ class Groups(Plans):
         return [made.get(at, group) for at, group in enumerate(groups) if at not in gone], gpus * len(pairs)
 
     def _told(self, groups: list[list[int]], running: set[int]) -> Plan:
-        """Return the plan for these groups; running jobs come first in a group, so the other jobs join them."""
+        """Return the plan for these groups. Running jobs come first in a group, so the other jobs join them."""
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
@@ -433,7 +433,7 @@ class Groups(Plans):
 
 @lru_cache(maxsize=1 << 12)
 def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most: int) -> list[tuple[int, int, int]]:
-    """Return the best pairs of groups (efficiency [ppm], index, later index) by sum, with up to `most` jobs each."""
+    """Return the best pairs of groups (efficiency [ppm], index, later index) by sum, each of up to `most` jobs."""
     edges = [
         (efficiency(tuple(sorted(groups[a] + groups[b]))), a, b)
         for a in range(len(groups))
@@ -441,7 +441,7 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
-        # All pairs are equal, so pair neighbours.
+        # All pairs are equally good, so pair neighbours.
         return [(edges[0][0], a, a + 1) for a in range(0, len(groups) - 1, 2)]
     return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
 
@@ -449,27 +449,27 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
 class Muri(Planned):
     """Jobs with complementary stages take turns on the same GPUs.
 
-    Jobs are considered in the order of the key. A job reserves its GPUs if enough are left by count, and then the next
-    group - 1 jobs that request the same number are considered too. If these jobs together request more GPUs than exist,
-    jobs that request the same number are matched in pairs, then pairs with pairs, up to group jobs, by blossom
+    Jobs are considered in the order of `key`. A job reserves its GPUs if enough are left by count, and then the next
+    `group` - 1 jobs that request the same number are also considered. If these jobs together request more GPUs than
+    exist, jobs that request the same number are matched in pairs, then pairs with pairs, up to `group` jobs, by blossom
     matching. The matching maximizes the sum of the efficiencies, and the most efficient pairs are formed until the GPUs
-    suffice. The efficiency of a group tells how much of its time storage, CPU, GPU and network are busy if its jobs
-    take turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 or 1.35
-    for two, three or four jobs, as Muri measured. A group is dissolved if its jobs would be faster one after another.
-    The groups with the most GPUs are placed first, then by their first job. Jobs that find no GPUs are stopped, and
-    waiting jobs start if they fit. Utilization is counted in whole percent.
+    suffice. A group's efficiency is the share of its time for which storage, CPU, GPU and network are busy if its jobs
+    take turns in the best order. Each job in the group completes an iteration in that time, multiplied by 1.31, 1.48 or
+    1.35 for two, three or four jobs, as Muri measured. A group is dissolved if its jobs would be faster one after
+    another. The groups with the most GPUs are placed first, then by their first job. Jobs that find no GPUs are
+    stopped, and waiting jobs start if they fit. Utilization is counted in whole percent.
 
     Equal to
     --------
-    - With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.
-    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1): group=1.
+    - With group=1 and round=0 on one node, the policy equals srsf,fit=quota, or srtf,fit=quota with key=srtf.
+    - If all jobs fit, or all request the same number of GPUs and use only the GPU (u = 1), the policy equals group=1.
 
     Sources
     -------
     - Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.
-    - Our choices: rounds instead of every event; a matching considers at most candidates groups; M5's input stage is
-      half storage, half CPU; running jobs win ties of the key; a job that stays in its group keeps its GPUs, and each
-      job that moves pays for its own restart; jobs left out may start if a planned job does not fit.
+    - Our choices: rounds instead of every event; a matching considers at most `candidates` groups; M5's input stage is
+      half storage, half CPU; running jobs win ties; a job that stays in its group keeps its GPUs, and each job that
+      moves pays for its own restart; jobs left out may start if a planned job does not fit.
     """
 
     plans = Groups
@@ -479,14 +479,14 @@ class Muri(Planned):
             Parameter(
                 "key",
                 "srsf",
-                "order: least remaining run time, least remaining run time times GPUs, or least GPU time so far",
+                "order: by remaining run time, remaining run time times GPUs, or GPU time so far",
                 ("srtf", "srsf", "las"),
             ),
             Parameter("group", 4, "maximum number of jobs in a group", minimum=1, maximum=4),
-            Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("round", 360.0, "length of a round, or 0 to decide at every arrival and end [s]"),
             Parameter("candidates", 32, "maximum number of groups in one matching, in the order of the key", minimum=2),
-            Parameter("unpack", True, "dissolve groups whose jobs would be faster one after another"),
-            Parameter("memory", False, "let jobs share GPUs only if they fit in GPU memory together (M2)"),
+            Parameter("unpack", True, "whether to dissolve groups whose jobs would be faster one after another"),
+            Parameter("memory", False, "whether jobs share GPUs only if they fit in GPU memory together (M2)"),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),

@@ -1,15 +1,15 @@
-# Pollux: give GPUs where they raise the power mean of the jobs' speedups most.
+# Pollux: give GPUs to the jobs with which they raise the power mean of the speedups most.
 
 from libc.math cimport log, pow
 
-# Speedup of a job without GPUs, instead of 0.
+# Speedup of a job without GPUs, used instead of 0.
 cdef double _NOTHING = 1e-3
 # Scale of gains, which are compared as whole numbers.
 cdef double _SCALE = 1e12
 
 
 cdef inline double worth(int64_t n, FitnessRow* row, double[::1] speed, double power):
-    """Return the contribution of a job on n GPUs to the mean, a number that rises with its speedup."""
+    """Return the contribution of a job on n GPUs to the mean, which rises with the job's speedup."""
     cdef double speedup = _NOTHING
     if n > 0:
         speedup = speed[row.first + n] / row.fair
@@ -24,7 +24,7 @@ cdef inline double worth(int64_t n, FitnessRow* row, double[::1] speed, double p
 
 
 cdef inline double best_step(FitnessRow* row, double[::1] speed, double power, int64_t most):
-    """Find the next number of GPUs with the largest gain per GPU (`row.next`, 0: none); return that gain."""
+    """Find the next number of GPUs with the largest gain per GPU (`row.next`, or 0 for none). Return that gain."""
     cdef int64_t n
     cdef double gain
     cdef double best = 0.0
@@ -46,7 +46,7 @@ def raise_fitness(
     Parameters
     ----------
     rows : array (k,)
-        Jobs; `gpus` is the guaranteed number and is increased; `first` is the index of its speed on 0 GPUs.
+        Jobs. `gpus` is the guaranteed number, and is increased; `first` is the index of the job's speed on 0 GPUs.
     free : array (P,)
         GPUs left in each pool.
     speed : array

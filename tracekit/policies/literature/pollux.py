@@ -1,4 +1,4 @@
-"""Pollux: GPUs go where they raise a power mean of the jobs' speedups most, with or without job profiles."""
+"""Pollux: GPUs go where they raise the power mean of the jobs' speedups most, with or without job profiles."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class SpeedTable:
     """Speeds of n jobs on 0, 1, ... GPUs, by stage of training."""
 
     speed: Floats
-    """Rows of speeds, concatenated; a job's speeds are goodputs relative to its recorded run."""
+    """Concatenated rows of speeds. A job's speeds are goodputs relative to its recorded run."""
     first: Ints
     """Start of the row of each job's first stage (n,)."""
     width: Ints
-    """Offset from one stage's row to the next; 0 if there is only one stage (n,)."""
+    """Offset from one stage's row to the next, or 0 if there is only one stage (n,)."""
     stages: int
     """Number of stages."""
     sigma: float | None
-    """Parameter of the speeds of M8; None if speeds are goodputs."""
+    """Parameter of M8's speeds, or None if speeds are goodputs."""
 
     def rows(self, job: Ints, stage: Ints) -> Ints:
         """Return the start of each job's row in a stage (k,)."""
@@ -55,12 +55,12 @@ class SpeedTable:
         return np.clip((done * self.stages).astype(np.int64), 0, self.stages - 1)
 
     def to_next_stage_ms(self, stage: Ints, left_ms: Ints, work_ms: Ints) -> Floats:
-        """Return each job's work until its next stage; in the last stage, a very large number (k,) [ms]."""
+        """Return each job's work until its next stage, or a very large number in the last stage (k,) [ms]."""
         then = work_ms * (1 - (stage + 1) / self.stages)
         return np.where(stage + 1 < self.stages, np.maximum(left_ms - then, 0.0), 2.0**62)
 
     def between(self, first: Ints, gpus: Floats) -> Floats:
-        """Return the speeds on possibly fractional numbers of GPUs, at least 1 (k,)."""
+        """Return the speeds on numbers of GPUs that may be fractional, at least 1 (k,)."""
         if self.sigma is not None:
             return np.asarray(gpus / (1 + self.sigma * (gpus - 1)))
         low = np.floor(gpus).astype(np.int64)
@@ -69,7 +69,7 @@ class SpeedTable:
 
 
 def plain_table(models: Models, high: Ints) -> SpeedTable:
-    """Return the speeds of M8 up to the largest maximum of any job, relative to one GPU."""
+    """Return M8's speeds up to the largest maximum of any job, relative to one GPU."""
     nothing = np.zeros(len(high), np.int64)
     speed = speedup(models, np.arange(int(high.max(initial=1)) + 1))
     return SpeedTable(speed, nothing, nothing, 1, models.elastic.sigma)
@@ -78,9 +78,10 @@ def plain_table(models: Models, high: Ints) -> SpeedTable:
 def goodputs(
     application: Application, gpus: Ints, requested: int, noise: float, local: float, batches: Floats
 ) -> Floats:
-    """Return the goodput by GPUs and batch, relative to the recorded GPUs with the recorded batch (n, m).
+    """Return the goodput by GPUs and batch, relative to the recorded GPUs and batch (n, m).
 
-    As in Pollux, goodput is throughput times efficiency, (noise + 1) / (noise + m) with m times the recorded batch.
+    As in Pollux, goodput is throughput times efficiency. The efficiency is (noise + 1) / (noise + m) with m times the
+    recorded batch.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def goodputs(
     noise : float
         Gradient noise scale, relative to the recorded batch.
     local : float
-        Largest batch per GPU in one pass, relative to the recorded batch per GPU; more takes several passes.
+        Largest batch per GPU in one pass, relative to the recorded batch per GPU. Larger batches take several passes.
     batches : array
         Total batches over all GPUs, relative to the recorded batch.
     """
@@ -118,7 +119,7 @@ def goodput(application: Application, gpus: Ints, requested: int, noise: float, 
 
 
 def application_of(models: Models, jobs: Jobs, profile: str) -> Ints:
-    """Return each job's class as an index into M43's classes: by recorded GPU time, or the class `profile` (n,)."""
+    """Return each job's class, an index into M43's classes: by recorded GPU time, or the class `profile` (n,)."""
     classes = models.applications.classes
     if profile != "size":
         return np.full(len(jobs), list(classes).index(profile))
@@ -127,7 +128,7 @@ def application_of(models: Models, jobs: Jobs, profile: str) -> Ints:
 
 
 def noise_in(application: Application, stage: int, stages: int) -> float:
-    """Return the noise in the middle of a stage; it grows by a constant factor per stage."""
+    """Return the noise in the middle of a stage, which grows by a constant factor per stage."""
     begin, end = application.noise
     return float(begin * (end / begin) ** ((stage + 0.5) / stages))
 
@@ -138,7 +139,7 @@ def goodput_table(models: Models, jobs: Jobs, high: Ints, profile: str) -> Speed
     Parameters
     ----------
     profile : str
-        'size' for classes by recorded GPU time, or one class for all jobs.
+        'size' for classes by recorded GPU time, or the name of one class for all jobs.
     """
     given = models.applications
     names, asks, kind = list(given.classes), jobs.devices.astype(np.int64), application_of(models, jobs, profile)
@@ -171,9 +172,9 @@ class Bounds:
     """Bounds on the GPUs of k jobs in P pools."""
 
     least: Ints
-    """Guaranteed GPUs of each job: its minimum, or none (k,)."""
+    """Guaranteed GPUs of each job: its minimum, or 0 (k,)."""
     low: Ints
-    """Minimum of each job; it has no GPU or at least this many (k,)."""
+    """Minimum of each job, which has no GPU or at least this many (k,)."""
     high: Ints
     """Maximum of each job (k,)."""
     pool: Ints
@@ -182,12 +183,12 @@ class Bounds:
     """GPUs of each pool beyond `least` (P,)."""
 
     def drawn(self, count: int, random: np.random.Generator) -> Ints:
-        """Return random divisions that need not fit; each number of GPUs of a job is equally likely (count, k)."""
+        """Return random divisions, which need not fit. Each GPU count of a job is equally likely (count, k)."""
         gpus = random.integers(self.low - 1, self.high + 1, (count, len(self.low)))
         return np.where(gpus < self.low, self.least, gpus)
 
     def within(self, gpus: Ints, random: np.random.Generator) -> Ints:
-        """Return divisions cut to fit: in random order, jobs get at most the GPUs left, or `least` (m, k)."""
+        """Reduce divisions so that they fit: in random order, jobs get at most the GPUs left, or `least` (m, k)."""
         found = np.broadcast_to(self.least, gpus.shape).copy()
         for pool in np.unique(self.pool).tolist():
             mine = np.flatnonzero(self.pool == pool)
@@ -202,11 +203,10 @@ class Bounds:
     def children(
         self, parents: Ints, score: Floats, count: int, random: np.random.Generator
     ) -> tuple[Ints, NDArray[np.intp], Bools]:
-        """Return children of divisions, the parent of each number, and whether the number was redrawn (count, k).
+        """Return children of divisions, the parent of each GPU count, and whether the count was redrawn (count, k).
 
-        A child has two parents, each the better of two random divisions, and takes each number of GPUs from either
-        parent. Then each number is redrawn with probability 1 / k, and jobs for which too few GPUs are left get the
-        rest.
+        A child has two parents, each the better of two random divisions, and takes each GPU count from either parent.
+        Then each count is redrawn with probability 1 / k, and jobs for which too few GPUs are left get the rest.
         """
         k = len(self.low)
         pairs = random.integers(0, len(parents), (2, 2, count))
@@ -217,7 +217,7 @@ class Bounds:
         return self.within(np.where(anew, self.drawn(count, random), own), random), source, anew
 
     def in_order(self, order: Ints) -> Ints:
-        """Give jobs their minimum in an order, up to the first job that does not fit; return this division (k,)."""
+        """Give jobs their minimum in order, up to the first job that does not fit. Return this division (k,)."""
         found = self.least.copy()
         for pool in np.unique(self.pool).tolist():
             mine = order[self.pool[order] == pool]
@@ -227,11 +227,11 @@ class Bounds:
 
 
 _NOTHING = 1e-3
-"""Speedup of a job without GPUs, instead of 0."""
+"""Speedup of a job without GPUs, used instead of 0."""
 
 
 def worths(gpus: Ints, rows: NDArray[Any], speed: Floats, power: float) -> Floats:
-    """Return each job's contribution to the mean in each division; it rises with the job's speedup.
+    """Return each job's contribution to the mean in each division, which rises with the job's speedup.
 
     Parameters
     ----------
@@ -265,12 +265,13 @@ def evolve(
 ) -> Ints:
     """Return the best division found, at least as good as `first` (k,).
 
-    Each generation has as many children as parents (`Bounds.children`). The best of parents and children survive.
+    Each generation has as many children as parents (`Bounds.children`). The best of the parents and children survive.
 
     Parameters
     ----------
     rows : array (k,)
-        The jobs, as FitnessRow; running jobs keep at least their minimum, waiting jobs get no GPU or at least it.
+        The jobs, as FitnessRow. Running jobs keep at least their minimum. Waiting jobs get no GPU, or at least their
+        minimum.
     free : array (P,)
         GPUs of each pool beyond the minima of running jobs.
     speed, power
@@ -309,18 +310,18 @@ _LONGEST_MS = 10**13
 PROFILE = Parameter(
     "profile",
     "none",
-    "application classes of the jobs: none, by size (recorded GPU time), or one class for all jobs (M43)",
+    "the jobs' application classes: none, by size (recorded GPU time), or one class for all jobs (M43)",
     ("none", "size", "small", "medium", "large", "xlarge"),
     words=(
         "work is fixed",
-        "batches adapt: applications by recorded GPU time",
+        "batches adapt: application classes by recorded GPU time",
         "batches adapt: all jobs are small applications",
         "batches adapt: all jobs are medium applications",
         "batches adapt: all jobs are large applications",
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""Knowledge about a job's batches and steps: none, so its work is fixed, or its application class."""
+"""What is known about a job's batches and steps: its application class, or nothing, so that its work is fixed."""
 
 
 class _Rounds(Sizes):
@@ -363,7 +364,7 @@ class _Rounds(Sizes):
         rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
         free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
         wish.gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
-        # A job that keeps its GPUs has another speed in another stage.
+        # A job that keeps its GPUs changes speed in a new stage.
         changed = (held > 0) & (stage != self.stage[job])
         self.stage[job] = stage
         rate = ppm(table.speed[rows["first"] + wish.gpus]) if table.sigma is None else None
@@ -371,13 +372,13 @@ class _Rounds(Sizes):
         if changed.any() or self.unfinished(wish):
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
-            # If all jobs have their maximum, no job can gain until a job's speed changes.
+            # If all jobs have their maximum, no job can gain until some job's speed changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
         return self.resized(wish, rate, also=changed, wake_ms=wake)
 
     def _divided(self, rows: NDArray[Any], free: Ints, now_ms: int) -> Ints:
-        """Return the GPUs of each job; `free` excludes the minima of running jobs (k,)."""
+        """Return the GPUs of each job. `free` excludes the minima of running jobs (k,)."""
         from tracekit.replay.kernel import raise_fitness
 
         power, left = float(self.p["p"]), free.copy()
@@ -409,33 +410,33 @@ class _Rounds(Sizes):
 class PolluxLite(Planned):
     """GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles).
 
-    In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the harmonic mean. A
-    job's speedup is its speed over its speed with an equal share of the GPUs. If its number of GPUs changes, the
-    speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past changes; a first start is exempt.
-    Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, among equals to the earlier
-    job, up to the maximum. With search=genetic a seeded genetic search of `generations` generations improves that
-    division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is
-    fixed: batch sizes do not adapt, and no job gets less efficient. With another profile speed is goodput. Jobs are
-    then applications (M43) with the best batch for their GPUs and for the noise of their gradients. The noise rises in
-    stages with the work done. A job's speed changes with its stage, at the next round. The recorded work is assumed to
-    be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a profile and runs without
-    one.
+    In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large. With p=-1, this is the harmonic
+    mean. A job's speedup is its speed divided by its speed with an equal share of the GPUs. If its number of GPUs
+    changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past changes. A first start is
+    exempt. Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, and among equals to
+    the earlier job, up to the maximum. With search=genetic, a seeded genetic search of `generations` generations
+    improves that division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none, the
+    work of a job is fixed: batch sizes do not adapt, and no job gets less efficient. With another profile, speed is
+    goodput. Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their gradients.
+    The noise rises in stages with the work done. When its stage changes, a job changes speed at the next round. The
+    recorded work is assumed to be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a
+    profile to runs without one.
 
     Equal to
     --------
-    - With linear speed and equal jobs that arrive at once: all jobs get the same number of GPUs, to within one.
-    - With profile=none, if the maxima of all jobs fit: every job gets its maximum.
-    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43): profile=none with
-      linear speed.
+    - With linear speed and equal jobs that arrive at once, all jobs get the same number of GPUs, to within one.
+    - With profile=none, if the maxima of all jobs fit, every job gets its maximum.
+    - With a profile whose applications have no fixed part, no exchange and no larger batches (M43), the policy equals
+      profile=none with linear speed.
 
     Sources
     -------
     - Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, rounds of 60 s; goodput as throughput times
-      efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; genetic search
-      of 100 divisions in 100 generations, starting from earlier divisions.
+      efficiency (noise + 1) / (noise + m), overlapping steps of computation and exchange, 50 batch sizes; genetic
+      search of 100 divisions in 100 generations, starting from earlier divisions.
     - Our choices: greedy steps instead of the genetic search, or before it, and fewer generations; running jobs are not
-      stopped; a first start has no penalty; the maximum is from D3, not twice the largest number so far; jobs on
-      several nodes may share them; the numbers of M43.
+      stopped; a first start has no penalty; the maximum comes from D3 instead of being twice the largest number so far;
+      jobs on several nodes may share them; the numbers of M43.
     """
 
     plans = _Rounds
@@ -443,7 +444,9 @@ class PolluxLite(Planned):
         name="pollux-lite",
         parameters=(
             PROFILE,
-            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter(
+                "p", -1.0, "exponent of the mean: 1 for the sum, 0 for the geometric mean", minimum=-2.0, maximum=1.0
+            ),
             Parameter("search", "greedy", "how to search for the division of GPUs", ("greedy", "genetic")),
             Parameter("population", 20, "number of divisions in a generation of the search", minimum=2, maximum=1000),
             Parameter("generations", 20, "number of generations of the search", maximum=1000),
@@ -458,5 +461,5 @@ class PolluxLite(Planned):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The card's assumptions; without profiles, M43 is not used."""
+        """The card's assumptions, excluding M43 if there are no profiles."""
         return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")

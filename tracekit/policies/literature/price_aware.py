@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 _LONGEST_MS = 400 * 24 * HOUR_MS
-"""Longest run time to book; beyond a year all hours cost the same [ms]."""
+"""Longest run time to book [ms]. Beyond a year, all hours cost the same."""
 
 
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return the start of each job: the hour when its run costs least, if it fits then.
+    """Return the start of each job: the hour in which its run costs least, if it fits then.
 
-    Jobs book in the given order. A job starts at once or at the beginning of a price hour.
+    Jobs book in the given order. A job starts at once, or at the beginning of a price hour.
 
     Parameters
     ----------
@@ -85,31 +85,31 @@ class PriceAware(Policy):
     """Flexible jobs move to hours of cheap power, and idle nodes are switched off.
 
     A job books its start on arrival: at once, or at the beginning of an hour within its patience. It takes the start at
-    which the energy of its estimated run time costs least according to M41, among equals the earliest. A later hour is
-    chosen only if it saves at least the share `gain` of the cost of starting at once, and if the GPUs booked in the
-    domain stay within the share `fill` of its GPUs in all hours of the run. If no hour qualifies, the job starts at
-    once. A job joins the queue when its hour begins; it then starts as under power-down, which also switches idle nodes
-    off. With who=opportunistic only jobs of that class (M10) wait. Patience is `patience` seconds, but at most
-    `stretch` times the estimated run time.
+    which the energy for its estimated run time costs least according to M41, and among equals the earliest. A later
+    hour is chosen only if it saves at least the share `gain` of the cost of starting at once, and if the GPUs booked in
+    the domain stay within the share `fill` of its GPUs in all hours of the run. If no hour qualifies, the job starts at
+    once. A job joins the queue when its hour begins, and then starts as under power-down, which also switches idle
+    nodes off. With who=opportunistic, only jobs of that class (M10) wait. A job's patience is `patience` seconds, but
+    at most `stretch` times its estimated run time.
 
     Equal to
     --------
-    - With patience=0, or one price for all hours: power-down.
-    - With patience=0 and idle=inf: the policy that `order` names.
+    - With patience=0, or one price for all hours, the policy equals power-down.
+    - With patience=0 and idle=inf, price-aware equals the policy that `order` names.
 
     Sources
     -------
     - Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning (CE-DLA; Energies
       15:474, 2022), by its abstract: jobs follow the price of electricity, the number of active nodes is right-sized,
-      and training and inference are classes.
-    - Our choices: bookings hour by hour instead of an integer program; one site, so prices depend on the hour and not
-      on the node; patience; power-down for right-sizing.
+      and training and inference are separate classes.
+    - Our choices: bookings hour by hour instead of an integer program; one site, so that prices depend only on the
+      hour; `patience`; power-down for right-sizing.
     """
 
     card = Card(
         name="price-aware-like",
         parameters=(
-            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
+            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour, or 0 for none [s]"),
             Parameter(
                 "stretch", math.inf, "longest wait for a cheaper hour, as a multiple of the job's estimated run time"
             ),
@@ -130,7 +130,7 @@ class PriceAware(Policy):
         arrival = jobs.arrival_ms
         believed = estimates_ms(models, jobs.work_ms, seed, p["noise"])
         limit = np.minimum(p["patience"] * 1000, p["stretch"] * np.maximum(believed, 1))
-        # Limit the wait to 31 days, because later hours are never cheaper than all earlier hours.
+        # Limit the wait to 31 days, because no later hour is cheaper than all earlier hours.
         patience = np.minimum(limit, 31 * 24 * HOUR_MS).astype(np.int64)
         if p["who"] == "opportunistic":
             patience[classes(models, jobs, seed) == 0] = 0

@@ -1,7 +1,7 @@
 """Plans that choose the GPUs of every job and let jobs share GPUs.
 
 GPUs are numbered consecutively by node, and within a node by index. Jobs with equal requests, utilization and memory
-form one type and wait in one line. If the first job of a type does not fit, no job of that type fits.
+form a type and wait in one line. If the first job of a type does not fit, no job of that type fits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 FULL = 1_000_000
-"""A whole GPU, all of its memory, or the recorded speed [ppm]."""
+"""A whole GPU, a GPU's whole memory, or the recorded speed [ppm]."""
 _PERCENT = 10_000
 
 
@@ -48,10 +48,10 @@ def rounded_up(memory: Ints) -> Ints:
 
 
 class Demand:
-    """Requests and usage of jobs, and the GPUs they may use. n jobs, T GPUs, N nodes, K kinds of demand."""
+    """Requests and usage of jobs, and the GPUs that they may use. n jobs, T GPUs, N nodes, K kinds of demand."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, extra: Ints | None = None) -> None:
-        """Take jobs and cluster; jobs with different values of `extra` (n,) are of different types."""
+        """Take the jobs and the cluster. Jobs with different values of `extra` (n,) are of different types."""
         self.jobs, self.models = jobs, models
         self.gpus: list[int] = jobs.devices.tolist()
         used = rounded_use(models, jobs)
@@ -59,7 +59,7 @@ class Demand:
         """Utilization of each job, in whole percent [ppm]."""
         memory = rounded_up(memory_ppm(models, jobs))
         self.memory: list[int] = memory.tolist()
-        """Memory of each job on each of its GPUs, in whole percent rounded up [ppm]."""
+        """Memory of each job on each of its GPUs, rounded up to whole percent [ppm]."""
         found = assign(jobs, cluster)
         self.kind: list[int] = found.kind.tolist()
         columns: list[NDArray[Any]] = [found.kind, used, memory, *([] if extra is None else [extra])]
@@ -86,7 +86,7 @@ class Demand:
         return self._accepts[self.kind[job]]
 
     def gpus_of(self, job: int) -> list[Ints]:
-        """Return the GPUs that a job may use, ascending, per GPU model, because a gang never mixes models."""
+        """Return the GPUs that a job may use, ascending, per GPU model because a gang never mixes models."""
         kind = self.kind[job]
         if kind not in self._gpus:
             own = np.flatnonzero(np.isin(self.group, self._accepts[kind]))
@@ -97,7 +97,7 @@ class Demand:
     def nodes_for(self, job: int, room: Ints) -> list[tuple[int, int]] | None:
         """Return the nodes for a gang as (node, GPUs), given the GPUs available on each node (N,), or None.
 
-        The nodes are close together, as found by `network_tiers.fewest` among the nodes of a group.
+        The nodes are close together, as `network_tiers.fewest` finds them among the nodes of a group.
         """
         kind = self.kind[job]
         if kind not in self._pools:
@@ -114,7 +114,7 @@ class Demand:
         return self._pairs[pair]
 
     def pair_speeds(self) -> Floats:
-        """Return the speed of a job that shares a GPU, by both jobs' utilization in percent (M1) [0..1] (101, 101)."""
+        """Return a job's speed next to another job, by both jobs' utilization in percent (M1) [0..1] (101, 101)."""
         percent = np.arange(101) * _PERCENT
         table: Floats = interference_ppm(self.models, percent[:, None], percent) / FULL
         return table
@@ -128,7 +128,7 @@ class Demand:
 
 
 class Residents(Plans):
-    """Plans that choose the GPUs of every job, and the jobs on each GPU in one run, kept in sync with the engine."""
+    """Plans that choose every job's GPUs, and track the jobs on each GPU in one run in sync with the engine."""
 
     shown: int = 1
     """Number of jobs per GPU that `seat` shows."""
@@ -147,7 +147,7 @@ class Residents(Plans):
         self.view, demand = view, self.demand
         self.waiting = Lines(demand.type)
         self.seat = np.full((len(demand.node), self.shown), -1)
-        """The first jobs on each GPU; -1: none (T, shown)."""
+        """The first jobs on each GPU, with -1 for none (T, shown)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
         """Jobs on each GPU, in the order of their starts there."""
         self.of: dict[int, list[int]] = {}
@@ -155,7 +155,7 @@ class Residents(Plans):
         self.count = np.zeros(len(demand.node), np.int64)
         """Number of jobs on each GPU (T,)."""
         self.idle = np.bincount(demand.node, minlength=len(demand.first)).astype(np.int64)
-        """GPUs of each node without jobs (N,)."""
+        """Number of GPUs without jobs on each node (N,)."""
         self.memory = np.zeros(len(demand.node), np.int64)
         """Memory used on each GPU [ppm] (T,)."""
         self.rate: dict[int, int] = {}
@@ -180,27 +180,27 @@ class Residents(Plans):
         """Record that a job on these GPUs has ended."""
 
     def due(self, now_ms: int) -> None:
-        """Handle everything that is due by now."""
+        """Handle everything that is due."""
 
     def add(self, job: int) -> None:
-        """Let a job wait."""
+        """Make a job wait."""
         self.waiting.add(job)
 
     def start(self, view: View) -> None:
         """Start waiting jobs."""
 
     def speed(self, job: int, gpu: int) -> int:
-        """Return the speed of a job on one of its GPUs [ppm]; a job runs at the speed of its slowest GPU."""
+        """Return the speed of a job on one of its GPUs [ppm]. A job runs at the speed of its slowest GPU."""
         return FULL
 
     def wake(self, now_ms: int) -> int:
-        """Return the time of the next plan if no event occurs [ms]; -1: never."""
+        """Return the time of the next plan if no event occurs, or -1 for never [ms]."""
         return -1
 
     def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
-        """Remove ended jobs; return the new jobs, and the ended jobs with the GPUs that they had.
+        """Remove ended jobs. Return the new jobs, and the ended jobs with the GPUs that they had.
 
-        A job whose node failed counts as both: it ended on its GPUs, and waits again.
+        A job whose node failed counts as both, because it ended on its GPUs and waits again.
         """
         status, names = view.status, kernel()
         ended: list[int] = []
@@ -232,7 +232,7 @@ class Residents(Plans):
         self._new.append(job)
 
     def stop(self, job: int) -> None:
-        """Stop a running job; it waits again."""
+        """Stop a running job, which then waits again."""
         self._take_out(job)
         self.rate.pop(job, None)
         self._gone.append(job)
@@ -260,7 +260,7 @@ class Residents(Plans):
         return None if found is None else self.lowest(found)
 
     def lowest(self, nodes: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the given number of idle GPUs of each node, lowest index first."""
+        """Return the given number of idle GPUs on each node, lowest index first."""
         return [gpu for node, count in nodes for gpu in self._lowest(node, count)]
 
     def _lowest(self, node: int, count: int) -> list[int]:
@@ -315,7 +315,7 @@ class Lines:
     """Waiting jobs in a fixed order, with one line per type."""
 
     def __init__(self, types: list[int], key: list[int] | None = None) -> None:
-        """Take the type and key of each job; the smallest key goes first, ties and key=None go by submission."""
+        """Take each job's type and key. The smallest key goes first. Ties, or jobs without keys, go by submission."""
         self._types, self._key = types, key
         self._lines: dict[int, list[tuple[int, int]]] = {}
         self._size = 0
@@ -330,9 +330,9 @@ class Lines:
         heapq.heappush(line, (self._key[job] if self._key else job, job))
 
     def start(self, begin: Callable[[int], bool], *, skip: bool = True) -> None:
-        """Consider the jobs in order; `begin` starts a job, or returns False if no job of its type can start.
+        """Consider the jobs in order. `begin` starts a job, or returns False if no job of its type can start.
 
-        With skip=False the first job that cannot start ends the pass.
+        With skip=False, the first job that cannot start ends the pass.
         """
         heads = [(*line[0], kind) for kind, line in self._lines.items() if line]
         heapq.heapify(heads)

@@ -26,31 +26,31 @@ RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
 
 
 def speedup(models: Models, gpus: Ints) -> Floats:
-    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs relative to one GPU (M8); 0 without GPUs."""
+    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs relative to one GPU (M8), or 0 without GPUs."""
     return np.asarray(gpus / (1 + models.elastic.sigma * np.maximum(gpus - 1, 0)))
 
 
 def ragged(count: Ints) -> tuple[Ints, Ints]:
-    """For rows with these numbers of entries, return each entry's row and its position in the row: 0, 1, ..."""
+    """Return the row of each entry and its position in the row (0, 1, ...), given the number of entries per row."""
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> Ints:
-    """Return the number of one-GPU steps of each row, taking the steps with the largest keys first while GPUs last.
+    """Return how many one-GPU steps each row takes if steps with the largest keys go first while GPUs last.
 
-    Keys must not increase inside a row, so each row takes its steps in order; among equals the earlier row goes first.
+    Keys must not increase inside a row, so each row takes its steps in order. Among equals, the earlier row goes first.
 
     Parameters
     ----------
     key : array (s,)
-        Value of each step; steps of 0 or less are not taken.
+        Value of each step. Steps with a value of 0 or less are not taken.
     row : array (s,)
         Row of each step, ascending.
     pool : array (rows,)
         Pool of each row.
     free : array (P,)
-        GPUs of each pool; reduced by the GPUs taken.
+        GPUs of each pool, reduced by the GPUs taken.
     rows : int
         Number of rows.
     """
@@ -70,14 +70,14 @@ def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> In
 
 @dataclass
 class Wish:
-    """The active jobs at one time, and the GPUs that each gets; k jobs, P pools."""
+    """The active jobs at one time, and the GPUs that each job gets. k jobs, P pools."""
 
     job: Ints
     """Jobs, as in the view (k,)."""
     held: Ints
     """Current GPUs of each job (k,)."""
     before: Ints
-    """Current pool of each job; -1 if it waits (k,)."""
+    """Current pool of each job, or -1 if the job waits (k,)."""
     free: Ints
     """GPUs of each pool that are not promised yet (P,)."""
     gpus: Ints
@@ -87,7 +87,7 @@ class Wish:
 
 
 class Sizes(Plans):
-    """Plans that resize jobs, unless the policy has the parameter `elastic` and it is off (D3)."""
+    """Plans that resize jobs, unless the policy has a parameter `elastic` that is off (D3)."""
 
     def set_up(self) -> None:
         """Compute the bounds and pools of the jobs."""
@@ -116,7 +116,7 @@ class Sizes(Plans):
         running_first: bool = False,
         doubling: bool = False,
     ) -> None:
-        """Promise `least` GPUs to each job without GPUs, in an order; skip jobs that find too few.
+        """Promise `least` GPUs to each job without GPUs, in order, skipping jobs that find too few.
 
         Then the same jobs repeatedly get one more GPU each, in the same order, up to `most`.
 
@@ -127,7 +127,7 @@ class Sizes(Plans):
         order : array
             Indices into the wish.
         least, most : array (k,)
-            GPUs of each job in the wish; `most` is `least` by default.
+            GPUs of each job in the wish. By default, `most` is `least`.
         running_first : bool
             Whether running jobs get their GPUs before all others.
         doubling : bool
@@ -152,13 +152,13 @@ class Sizes(Plans):
         )
 
     def steps(self, wish: Wish) -> tuple[Ints, Ints]:
-        """Return all steps of one GPU that jobs with GPUs may take: index in the wish, and GPUs before the step."""
+        """Return all one-GPU steps that jobs with GPUs may take: their index in the wish, and their GPUs before."""
         room = np.minimum(self.most[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step
 
     def grow(self, wish: Wish, place: Ints, key: Floats, order: Ints | None = None) -> None:
-        """Give jobs the most valuable steps (see `steps_taken`); ties go by `order`, by default that of the wish."""
+        """Give jobs the most valuable steps (see `steps_taken`). Ties go by `order`, by default that of the wish."""
         if order is None:
             wish.gpus += steps_taken(key, place, wish.pool, wish.free, len(wish.job))
             return
@@ -168,9 +168,9 @@ class Sizes(Plans):
         wish.gpus[order] += steps_taken(key[line], rank[place][line], wish.pool[order], wish.free, len(order))
 
     def contended(self, wish: Wish) -> Iterator[tuple[Ints, int]]:
-        """Yield, for each pool, the jobs with GPUs there and all their and the free GPUs, unless all maxima fit.
+        """Yield the jobs with GPUs in each pool, and the number of their GPUs and the free GPUs, unless all maxima fit.
 
-        If they fit, each of these jobs gets its maximum.
+        If all maxima fit, each of these jobs gets its maximum.
         """
         for pool in np.unique(wish.pool[wish.gpus > 0]).tolist():
             line = np.flatnonzero((wish.pool == pool) & (wish.gpus > 0))
@@ -197,13 +197,13 @@ class Sizes(Plans):
         wish : Wish
             The planned GPUs of each job.
         rate : array (k,), optional
-            Speed of each job with its planned GPUs [ppm]; by default the speed of M8.
+            Speed of each job with its planned GPUs [ppm]. The default is the speed of M8.
         also : array (k,), optional
             Jobs to include because their speed changes.
         order : array (k,), optional
-            Indices into the wish: the order of jobs with equal GPUs.
+            Indices into the wish, which order jobs with equal GPUs.
         wake_ms : int
-            Time of the next plan if no event occurs [ms]; -1: never.
+            Time of the next plan if no event occurs, or -1 for never [ms].
         """
         changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
         if also is not None:

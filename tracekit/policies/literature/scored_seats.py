@@ -1,4 +1,4 @@
-"""Policies that place one-GPU jobs where a score is lowest, alone or shared; gangs do not share GPUs."""
+"""Policies that place one-GPU jobs where a score is lowest, alone or shared. Gangs do not share GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMAINING = 1e9
 
 @dataclass(frozen=True)
 class Company:
-    """The m GPUs that a job may join, with at most C jobs each, and the effect of joining. Empty seats have zeros."""
+    """The m GPUs that a job may join, with at most C jobs each, and the effect of joining. Empty seats are zeros."""
 
     gpu: Ints
     """The GPUs (m,)."""
@@ -44,7 +44,7 @@ class Company:
 
     @property
     def harm_s(self) -> Floats:
-        """Total delay of the jobs on each GPU, if speeds stay constant after the job joins [s] (m,)."""
+        """Total delay of the jobs on each GPU if speeds stay constant after the job joins [s] (m,)."""
         found: Floats = (self.left_s * (1 / self.after - 1 / self.before)).sum(axis=1)
         return found
 
@@ -61,7 +61,7 @@ class ScoredSeats(Residents):
         self.shown = self.p["residents"]
         self.settings["share"] = max(self.shown, 2)
         self.percent = np.append(np.array(self.demand.used, np.int64) // _PERCENT, 0)
-        """Utilization of each job in percent; the last entry is for an empty seat (n + 1,)."""
+        """Utilization of each job in percent. The last entry stands for an empty seat (n + 1,)."""
         self.pair = self.demand.pair_speeds()
 
     def begin(self, view: View) -> None:
@@ -94,11 +94,11 @@ class ScoredSeats(Residents):
         return FULL if len(on) == 1 else self.demand.speed_among(job, [other for other in on if other != job])
 
     def allowed(self, job: int, gpus: Ints) -> Bools:
-        """Return which of these GPUs a job may join; all have a free seat (m,)."""
+        """Return whether a job may join each of these GPUs, all of which have a free seat (m,)."""
         return self.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> Floats:
-        """Return a score per GPU: lowest on the best GPU for the job, infinite on a forbidden GPU (m,)."""
+        """Return a score per GPU, lowest on the best GPU for the job and infinite on a forbidden GPU (m,)."""
         raise NotImplementedError
 
     def _begin_job(self, job: int) -> bool:
@@ -127,7 +127,7 @@ class ScoredSeats(Residents):
         return True
 
     def _candidates(self, job: int) -> tuple[Ints, Bools]:
-        """Return the GPUs that a job may join, and whether each is idle; of the idle GPUs only one per model."""
+        """Return the GPUs that a job may join, and whether each is idle. Include only one idle GPU per model."""
         idle, shared = [], []
         for own in self._accepted(job):
             count = self.count[own]
@@ -225,26 +225,27 @@ class _Tuned(ScoredSeats):
 
 
 class IaDeep(Planned):
-    """An idle GPU if there is one, otherwise the GPU where jobs interfere least.
+    """Jobs take an idle GPU if there is one, otherwise the GPU where jobs interfere least.
 
     Jobs are considered in submission order. If a job cannot start, it and all identical jobs are skipped. A one-GPU job
-    takes an idle GPU, on the node with the fewest idle GPUs. If there is none, it joins a GPU with fewer than residents
-    jobs, where the sum of their utilizations and their memory are both below cap, where it fits and no tuning is
-    running. Of these GPUs it takes the GPU with the least interference: the smallest sum of the jobs' slowdowns minus
-    1. The jobs of a GPU are tuned for tune seconds, during which no job joins them; after that, the part of each
-    slowdown above 1 is multiplied by kappa. Gangs get idle GPUs close together. No job is stopped. Utilization and
+    takes an idle GPU, on the node with the fewest idle GPUs. If there is none, it joins a GPU with fewer than
+    `residents` jobs whose total utilization and total memory are below `cap`, where it fits and no tuning is running.
+    Of these GPUs, it takes the one with the least interference, which is the smallest sum of the jobs' slowdowns minus
+    1. The jobs on a GPU are tuned for `tune` seconds, during which no job joins them. After that, the part of each
+    slowdown above 1 is multiplied by `kappa`. Gangs get idle GPUs close together. No job is stopped. Utilization and
     memory are counted in whole percent.
 
     Equal to
     --------
-    - With residents=1: fifo,scan=skip.
-    - With residents=2 and tune=0, if no job waits for a seat: sjf-ffs by submission, with other partners.
+    - With residents=1, the policy equals fifo,scan=skip.
+    - With residents=2 and tune=0, if no job waits for a seat, the policy equals sjf-ffs by submission, with other
+      partners.
 
     Sources
     -------
     - Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least interference.
-    - Our choices: interference from M1 instead of the regression over past records; tuning as a factor (kappa=0.8 is a
-      guess at its gain); the choice of the node for an idle GPU; gangs run alone.
+    - Our choices: interference from M1 instead of a regression over past records; tuning as a factor (kappa=0.8 is a
+      guess at its gain); the choice of node for an idle GPU; gangs run alone.
     """
 
     plans = _Tuned
@@ -254,16 +255,16 @@ class IaDeep(Planned):
             Parameter("residents", 3, "maximum number of jobs on a GPU", minimum=1, maximum=8),
             Parameter("cap", 0.99, "utilization or memory at or above which no job joins a GPU [0..1]", maximum=8.0),
             Parameter(
-                "kappa", 1.0, "factor by which tuning multiplies a slowdown; 1 changes nothing [0..1]", maximum=1.0
+                "kappa", 1.0, "factor by which tuning multiplies slowdowns, or 1 for no effect [0..1]", maximum=1.0
             ),
-            Parameter("tune", 60.0, "duration of tuning; 0: no tuning [s]"),
+            Parameter("tune", 60.0, "duration of tuning, or 0 for no tuning [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
     )
 
 
 class _LeastDelay(ScoredSeats):
-    """Score GPUs by the total delay; a job may also wait."""
+    """Score GPUs by the total delay. A job may also wait."""
 
     idle_first = True
 
@@ -282,25 +283,25 @@ class _LeastDelay(ScoredSeats):
 
 
 class InterferenceGreedy(Planned):
-    """One-GPU jobs go where they and their neighbours end soonest in total, or wait: a bound for learned placement.
+    """One-GPU jobs go where they and their neighbours end soonest in total, or wait (a bound for learned placement).
 
-    Jobs are considered in the order of key. A job that cannot start is skipped, and so are all identical jobs. A
-    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs and
-    enough memory left. It goes where the sum is smallest of its remaining run time, at its speed there, and the delay
-    of the jobs there, at constant speeds. With wait=on it starts only if that is less than its remaining run time plus
-    the time until the first of the GPUs that it could join is idle. Gangs get idle GPUs close together. No job is
-    stopped. Run times and interference are known exactly. Utilization and memory are counted in whole percent.
+    Jobs are considered in the order of `key`. A job that cannot start is skipped, and so are all identical jobs. A
+    one-GPU job may take an idle GPU, on the node with the fewest idle GPUs, or join a GPU with fewer than `residents`
+    jobs and enough memory left. It goes where its remaining run time at its speed there, plus the delay of the jobs
+    there, is smallest, assuming constant speeds. With wait=on, it starts only if that sum is less than its remaining
+    run time plus the time until one of the GPUs that it could join becomes idle. Gangs get idle GPUs close together. No
+    job is stopped. Run times and interference are known exactly. Utilization and memory are counted in whole percent.
 
     Equal to
     --------
-    - With residents=1: fifo,scan=skip, or with key=sjf sjf,scan=skip.
-    - Without interference (c = 0): wait=on equals wait=off.
+    - With residents=1, the policy equals fifo,scan=skip, or sjf,scan=skip with key=sjf.
+    - Without interference (c = 0), wait=on equals wait=off.
 
     Sources
     -------
-    - Our own bound for systems that learn placement from interference: Bao et al., Harmony (INFOCOM'19), and similar
-      ones. It knows what those systems learn and considers one job at a time. Their results may differ. It overstates
-      harm, because neighbours speed up again when a job ends.
+    - Our own bound for systems that learn placement from interference, such as Bao et al., Harmony (INFOCOM'19). It
+      knows what those systems learn, and considers one job at a time. Their results may differ. It overstates harm,
+      because neighbours speed up again when a job ends.
     """
 
     plans = _LeastDelay
@@ -308,8 +309,8 @@ class InterferenceGreedy(Planned):
         name="interference-greedy",
         parameters=(
             Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=8),
-            Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
-            Parameter("wait", True, "jobs wait if that is expected to be better than sharing"),
+            Parameter("key", "fifo", "order of the jobs: by submission, or by run time", ("fifo", "sjf")),
+            Parameter("wait", True, "whether jobs wait if that is expected to be better than sharing"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
     )
@@ -341,7 +342,7 @@ class _LeastCompletion(ScoredSeats):
     def score(self, job: int, company: Company) -> Floats:
         of_model = self.type_speed[self.jobs.model[job], self.demand.model[company.gpu]]
         found = company.own_s / (company.speed * of_model) + self.p["harm"] * company.harm_s
-        # Among equals choose the GPU with the least memory left.
+        # Among equals, choose the GPU with the least memory left.
         equal = np.flatnonzero(found == found.min())
         gpu = company.gpu[equal]
         best = equal[np.lexsort((gpu, -self.memory[gpu]))[0]]
@@ -368,23 +369,23 @@ class SchedTuneLike(Planned):
     """One-GPU jobs go where they end soonest, by memory, interference and GPU model.
 
     Jobs are considered in submission order. A job that cannot start is skipped, and so are all identical jobs. A
-    one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than residents jobs where
-    its memory plus margin fits. It goes where its run time at its speed there, by interference (M1) and GPU model (D6),
-    plus harm times the delay of the jobs there, is smallest; among equals where the least memory is left. Gangs get
-    idle GPUs close together. No job is stopped. With memory=blind memory is ignored: a job that does not fit runs out
-    of memory after crash seconds, waits again, and from then on is placed where it fits. Utilization and memory are
-    counted in whole percent.
+    one-GPU job may take an idle GPU, on the node with the fewest idle GPUs, or join a GPU with fewer than `residents`
+    jobs where its memory plus `margin` fits. It goes where its run time at its speed there, by interference (M1) and
+    GPU model (D6), plus `harm` times the delay of the jobs there, is smallest. Among equals, it goes where the least
+    memory is left. Gangs get idle GPUs close together. No job is stopped. With memory=blind, memory is ignored: a job
+    that does not fit runs out of memory after `crash` seconds, waits again, and from then on is placed where it fits.
+    Utilization and memory are counted in whole percent.
 
     Equal to
     --------
-    - With residents=1 and one GPU model: fifo,scan=skip.
+    - With residents=1 and one GPU model, the policy equals fifo,scan=skip.
 
     Sources
     -------
-    - Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive placement on GPUs
-      of several types, and out-of-memory failures are avoided.
-    - Our choices, because we had no access to the inner rule: the score and its weight, ties, margin, gangs run alone;
-      the models' own values instead of learned predictors, so the prediction is perfect.
+    - Albahar et al., SchedTune (CCGrid'22), abstract: predicted memory and completion times drive placement on GPUs of
+      several types, and avoid out-of-memory failures.
+    - Our choices, because we had no access to the inner rule: the score and its weight, ties, `margin`, and gangs that
+      run alone; the models' own values instead of learned predictors, so that predictions are perfect.
     """
 
     plans = _LeastCompletion

@@ -1,4 +1,4 @@
-"""GPU sharing in compiled code: two jobs on a GPU, shortest first, and jobs on fractions of GPUs."""
+"""GPU sharing in compiled code: two jobs on a GPU with the shortest job first, and jobs on fractions of GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _parameters(most: int) -> tuple[Parameter, ...]:
     return (
         Parameter("residents", 2, "maximum number of jobs on a GPU", minimum=1, maximum=most),
         Parameter("key", "srtf", "order: remaining run time, or remaining run time times GPUs", ("srtf", "srsf")),
-        Parameter("consolidate", False, "try the tightest single node before GPUs of several nodes"),
+        Parameter("consolidate", False, "whether to try the tightest single node before GPUs of several nodes"),
         Parameter(
             "subbatch", 1, "maximum number of sub-batches that a job may use to fit next to another job", maximum=4
         ),
@@ -35,21 +35,21 @@ def _parameters(most: int) -> tuple[Parameter, ...]:
 
 
 _ROUNDED = (
-    "Utilization is counted in whole percent, memory in whole percent rounded up. Jobs with equal requests, "
-    "utilization and memory form one queue, and only the first job of each queue, the one with the least work, is "
-    "considered; this does not change the result."
+    "Utilization is counted in whole percent, and memory in whole percent rounded up. Jobs with equal requests, "
+    "utilization and memory form one queue. Only the first job of each queue, which has the least work, is considered. "
+    "This does not change the result."
 )
 _SOURCES = (
     "Luo et al., arXiv 2407.13088, and its released testbed code: the order, the test, the choice of GPUs.",
     (
         "Our choices: ties go to the lowest node and job; the test uses a job's remaining work at its recorded speed; "
-        "one number of sub-batches for all GPUs of a gang, the one with the smallest mean of both ends."
+        "all GPUs of a gang have the same number of sub-batches, which gives the smallest mean of both ends."
     ),
 )
 
 
 class _Shared(Policy):
-    """Order by run time, share GPUs, and never stop a job."""
+    """Order jobs by run time, share GPUs, and never stop a job."""
 
     test: ClassVar[bool]
 
@@ -75,7 +75,8 @@ class SjfFfs(_Shared):
 
     Equal to
     --------
-    - With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.
+    - With residents=1, or if no two jobs fit in a GPU's memory, the policy equals sjf,scan=skip with gangs placed
+      anywhere.
     """
 
     test = False
@@ -83,7 +84,7 @@ class SjfFfs(_Shared):
         name="sjf-ffs",
         rule=(
             "Jobs start in order of run time. A job that cannot start is skipped, and no job is stopped. A job takes "
-            "idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it takes all idle GPUs and, "
+            "idle GPUs on the nodes with the fewest jobs if there are enough. Otherwise, it takes all idle GPUs and, "
             "for the rest, GPUs with a free seat and enough memory, again on the nodes with the fewest jobs. Jobs on "
             "one GPU slow each other down, and a gang runs at the speed of its slowest GPU. " + _ROUNDED
         ),
@@ -98,16 +99,17 @@ class SjfBsbf(_Shared):
 
     Equal to
     --------
-    - With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.
-    - Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.
+    - With residents=1, or if no two jobs fit in a GPU's memory, the policy equals sjf,scan=skip with gangs placed
+      anywhere.
+    - Without interference (c=0), jobs start exactly when they start under sjf-ffs, but partners may differ.
     """
 
     test = True
     card = Card(
         name="sjf-bsbf",
         rule=(
-            "As sjf-ffs, but a job shares only GPUs on which one job runs alone, and only if the two jobs' mean end is "
-            "then earlier than if it waited for that job to end. Partners with the earliest mean end come "
+            "Like sjf-ffs, but a job shares only GPUs on which one job runs alone, and only if the two jobs' mean end "
+            "is then earlier than if it waited for that job to end. Partners with the earliest mean end come "
             "first. " + _ROUNDED
         ),
         parameters=_parameters(2),
@@ -117,19 +119,19 @@ class SjfBsbf(_Shared):
 
 
 _POPULARITY = Parameter(
-    "popularity", 0.95, "share of jobs, the most frequent shapes first, that form the expected workload", maximum=1.0
+    "popularity", 0.95, "share of jobs that form the expected workload, the most frequent shapes first", maximum=1.0
 )
 _FRACTIONAL_RULE = (
-    "Jobs start in order and run to their end. Each takes its share of every GPU that it uses, and its CPUs and "
+    "Jobs start in order and run to their end. Each job takes its share of every GPU that it uses, and its CPUs and "
     "memory. A job that fits on no empty node is split into parts, each on its own node. "
 )
 _FRACTIONAL_SOURCES = (
     "Weng et al., Beware of Fragmentation (ATC'23), and its released simulator, in which tasks only arrive.",
-    "Our choice: jobs end, there is a queue, and large gangs are split into parts.",
+    "Our choices: jobs end, there is a queue, and large gangs are split into parts.",
 )
 _FRACTIONAL_EQUAL = (
     (
-        "With jobs of one whole GPU, one GPU model and enough CPU: every rule equals fifo, except for the choice of "
+        "With jobs of one whole GPU, one GPU model and enough CPU, every rule equals fifo, except for the choice of "
         "nodes."
     ),
 )
@@ -191,7 +193,7 @@ class DotProduct(_Fractional):
     card: ClassVar[Card] = _fractional_card(
         "dotproduct",
         "dot product of free capacity and demand",
-        "A job goes to the node with the smallest product of free capacity and demand, over CPU and GPU.",
+        "A job goes to the node with the smallest product of free capacity and demand, summed over CPU and GPU.",
     )
 
 
@@ -212,8 +214,8 @@ class Clustering(_Fractional):
     card: ClassVar[Card] = _fractional_card(
         "clustering",
         "jobs of one size together",
-        "A job goes to a node that runs only jobs of its size, otherwise to a node that runs such jobs among "
-        "others, otherwise to an unused node, otherwise to any node; the fuller node comes first.",
+        "A job goes to a node that runs only jobs of its size, otherwise to a node that runs such jobs among others, "
+        "otherwise to an unused node, otherwise to any node. The fuller node comes first.",
     )
 
 
@@ -221,5 +223,5 @@ class Random(_Fractional):
     """Jobs go to a random node that fits."""
 
     card: ClassVar[Card] = _fractional_card(
-        "random", "any node that fits", "A job goes to any node and GPU that fit, drawn at random by seed."
+        "random", "any node that fits", "A job goes to any node and GPU that fit, chosen at random by the seed."
     )

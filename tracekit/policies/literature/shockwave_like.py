@@ -29,13 +29,13 @@ _TRIED = 5
 
 
 def log_progress(progress: Floats) -> Floats:
-    """Return the logarithm of progress [0..1], interpolated linearly between 0, 0.2, ... 1, with log(1e-6) at 0."""
+    """Return the logarithm of progress [0..1], interpolated linearly between 0 (as log(1e-6)), 0.2, ... 1."""
     return np.asarray(np.interp(progress, _POINTS, _VALUES))
 
 
 @dataclass(frozen=True)
 class Window:
-    """The jobs of a window of rounds; k jobs, P pools."""
+    """The jobs of a window of rounds. k jobs, P pools."""
 
     gpus: Ints
     """GPUs of each job (k,)."""
@@ -57,7 +57,7 @@ class Window:
     """Price per round of the longest remaining time."""
 
     def value(self, planned: Floats) -> float:
-        """Return the objective if the jobs get these numbers of rounds (k,)."""
+        """Return the objective if each job gets this many rounds (k,)."""
         done = np.minimum(planned, self.left)
         progress = (self.whole - self.left + done) / self.whole
         welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
@@ -68,7 +68,7 @@ class Solved(NamedTuple):
     """Result of the program."""
 
     rounds: Bools | None
-    """Whether each job runs in each round (k, T); None if no solution was found."""
+    """Whether each job runs in each round (k, T), or None if no solution was found."""
     impossible: bool
     """Whether it is impossible to meet all needs."""
     stopped: bool
@@ -76,11 +76,11 @@ class Solved(NamedTuple):
 
 
 def greedy(window: Window) -> Ints | None:
-    """Return the number of rounds of each job (k,); None if the needs do not fit in the window.
+    """Return the number of rounds of each job (k,), or None if the needs do not fit in the window.
 
     Needs come first, then rounds by their gain in welfare per GPU, while the window's GPUs last. This is repeated for
-    several bounds on the longest remaining time, and the best result counts. It does not check whether the gangs fit
-    together in each round.
+    several bounds on the longest remaining time, and the best result is used. The solver does not check whether the
+    gangs fit together in each round.
     """
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
@@ -119,14 +119,14 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     Parameters
     ----------
     limit_s : float
-        Time limit of the program [s], after which the best solution counts.
+        Time limit of the program [s], after which its best solution is used.
     gap : float
         Accepted gap to the optimum, as a share.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     jobs, rounds, pieces = len(window.left), window.rounds, len(_SLOPES)
-    # Columns: rounds of each job, planned time, pieces of each job's logarithm, the longest remaining time.
+    # Columns: each job's rounds, its planned time, the pieces of its logarithm, and the longest remaining time.
     planned, piece = jobs * rounds, jobs * (rounds + 1)
     longest = piece + jobs * pieces
     at = np.arange(jobs)
@@ -195,14 +195,14 @@ class _Windows(Turns):
 
     def begin(self, view: View) -> None:
         self.contended: Floats = np.zeros(len(self.jobs))
-        """Integral of the jobs per GPU, counted as at least 1, since each job's arrival [ms] (n,)."""
+        """Integral, since each job's arrival, of the jobs per GPU, counted as at least 1 [ms] (n,)."""
         self.seen_ms = 0
         self.begun_ms: Ints = self.jobs.work_ms.copy()
         """Remaining time of each job when it last waited [ms] (n,)."""
         self.of: Ints = np.zeros(0, np.int64)
         """Jobs of the window, in the order of the view (k,)."""
         self.table: Bools | None = None
-        """Whether each job runs in each round (k, T); None if only the numbers of rounds are known."""
+        """Whether each job runs in each round (k, T), or None if only the numbers of rounds are known."""
         self.counts: Ints = np.zeros(0, np.int64)
         """Number of rounds that each job still has (k,)."""
         self.weight: Floats = np.zeros(0)
@@ -223,14 +223,14 @@ class _Windows(Turns):
         self.seen_ms = now
         # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
         left = view.remaining_ms
-        # Jobs without progress since their start continue; otherwise no job would end if rounds are shorter than a
+        # Jobs without progress since their start continue. Otherwise, no job would end if rounds are shorter than a
         # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
         gpus = self.gpus[job]
         asked = np.bincount(pool, gpus, len(free))
         if (asked <= free).all():
-            # All jobs fit, so no planning is needed.
+            # If all jobs fit, no planning is needed.
             self.of = self.of[:0]
             order = np.arange(len(job))
             chosen = self.choose(job, order, running, free)
@@ -246,7 +246,7 @@ class _Windows(Turns):
         return self.moved(job, running, chosen, wake)
 
     def _pools(self, job: Ints, running: Ints, free: Ints) -> Ints:
-        """Return the pool in which each job counts: its current pool, or the least requested pool that it may use."""
+        """Return the pool where each job counts: its current pool, or else the least requested pool that it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.gpus[job], running.copy()
@@ -290,7 +290,7 @@ class _Windows(Turns):
             self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
 
     def _decide(self, window: Window) -> bool:
-        """Plan the rounds of a window; return False if the needs cannot be met."""
+        """Plan the rounds of a window. Return False if the needs cannot be met."""
         self.table = None
         if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
             self.programs += 1
@@ -309,13 +309,13 @@ class _Windows(Turns):
         return True
 
     def _order(self, running: Ints, left: Ints) -> Ints:
-        """Return the order of jobs in this round: planned jobs, the heaviest first, then the longest remaining."""
+        """Return the order of jobs in this round: planned jobs, the heaviest first, then the longest remaining jobs."""
         waits = running < 0
         if self.table is not None:
             now = self.table[:, self.at]
             return np.lexsort((waits, -left, ~now))
         has = self.counts > 0
-        # A job with as many rounds as the window has left cannot wait.
+        # A job that needs all rounds left in the window cannot wait.
         late = self.counts < int(self.p["window"]) - self.at
         by_left = np.where(has, 0, -left)
         return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
@@ -336,35 +336,36 @@ class ShockwaveLike(Planned):
     """Rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave).
 
     Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the next window
-    are planned. The plan aims at a large sum of the logarithms of the jobs' progress and a short longest remaining run
-    time, which costs k per second. The sum is divided by the numbers of jobs and rounds; the logarithm is linear
-    between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end after the window must be at most
-    rhomax times its fair end. The fair end is the submission plus the run time times the number of jobs per GPU, on
-    average since the job arrived and counted as at least 1. If this bound cannot be met, it is dropped, and each job
-    beyond it gets a weight: its ratio to the bound, to the given power (100 with less than a round left), at most 1e6.
-    GPUs that are idle in a round go to the jobs with the longest remaining run time. solver=program solves this in
-    whole rounds as an integer program; solver=greedy takes rounds by their gain per GPU, for several bounds on the
-    longest remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made progress. Run
-    times are known. Gangs may be spread over nodes.
+    are planned. The plan aims for a large sum of the logarithms of the jobs' progress, and for a short longest
+    remaining run time, which costs `k` per second. The sum is divided by the numbers of jobs and rounds. The logarithm
+    is interpolated linearly between progress values of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end
+    after the window must be at most `rhomax` times its fair end. The fair end is the submission plus the run time times
+    the number of jobs per GPU, averaged since the job arrived and counted as at least 1. If this bound cannot be met,
+    it is dropped, and each job beyond it gets a weight of at most 1e6: its ratio to the bound, raised to `power` (100
+    if less than a round is left). GPUs that are idle in a round go to the jobs with the longest remaining run time.
+    With solver=program, an integer program solves this in whole rounds. With solver=greedy, rounds are taken by their
+    gain per GPU, for several bounds on the longest remaining run time. If all jobs fit, all jobs run. A job is not
+    stopped before it has made progress. Run times are known. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of progress grow most in
-      total.
-    - With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short as possible.
-    - If all jobs fit: every job starts with the next round and no job is stopped.
+    - With solver=program, k=0, rhomax=inf and window=1, each round runs the jobs whose logarithms of progress grow most
+      in total.
+    - With solver=program, rhomax=inf and a large k, the longest remaining run time after a window is as short as
+      possible.
+    - If all jobs fit, every job starts with the next round and no job is stopped.
 
     Sources
     -------
     - Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by jobs per GPU
       regardless of gang sizes, the relaxed program and its weights, the jobs that get idle GPUs, rounds of 120 s,
-      windows of 20 rounds, gap and limit; k and power are the values given for 32 GPUs (for 64, 128 and 256 GPUs: 10
-      and 5, 0.001 and 15, 1e5 and 5).
+      windows of 20 rounds, gap and limit; `k` and `power` are the values given for 32 GPUs (for 64, 128 and 256 GPUs:
+      10 and 5, 0.001 and 15, 1e5 and 5).
     - Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; each job has
-      one regime with a known run time, because no trace records batch sizes. So the paper's subject, efficiency that
-      changes while a job runs and its forecast, is missing here. Ratios use times since submission, while the code
-      divides times since the start of the log; the maximum weight; a job that accepts several GPU models counts towards
-      the model in least demand.
+      one regime with a known run time, because no trace records batch sizes. The paper's subject, which is to forecast
+      efficiency that changes while a job runs, is therefore missing here. Ratios use times since submission, while the
+      code divides times since the start of the log; the maximum weight; a job that accepts several GPU models counts
+      towards the model in least demand.
     """
 
     plans = _Windows
@@ -375,16 +376,16 @@ class ShockwaveLike(Planned):
             Parameter("window", 20, "number of rounds planned at once", minimum=1, maximum=10_000),
             Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
             Parameter(
-                "rhomax", 1.0, "bound on the ratio of expected to fair time; inf: no bound [1]", maximum=math.inf
+                "rhomax", 1.0, "bound on the ratio of expected to fair time, or inf for no bound [1]", maximum=math.inf
             ),
-            Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
+            Parameter("power", 12.0, "exponent for the weight of jobs beyond the bound [1]", maximum=1000),
             Parameter("solver", "greedy", "how to plan windows", ("greedy", "program")),
-            Parameter("limit", 15.0, "time limit of a program, after which its best solution counts [s]"),
+            Parameter("limit", 15.0, "time limit of a program, after which its best solution is used [s]"),
             Parameter("gap", 0.001, "accepted gap of a program to the optimum, as a share [1]"),
             Parameter(
                 "cells",
                 2000,
-                "maximum number of pairs of a job and a round in a program; larger windows are planned greedily",
+                "maximum number of pairs of a job and a round in a program; larger windows use the greedy solver",
             ),
             overhead("shockwave"),
         ),

@@ -6,8 +6,8 @@ cdef struct FitnessRow:
     double fair, factor
 
 
-# A job that may get more GPUs or a higher clock: `clock` is an index (0: highest), `left` is its work [ms on one GPU],
-# `to_gpus` and `to_clock` are its next step.
+# A job that may get more GPUs or a higher clock. `clock` is an index (0 for the highest), `left` is its work [ms on one
+# GPU], and `to_gpus` and `to_clock` are its next step.
 cdef struct FlowRow:
     int64_t gpus, high, pool, clock, kind, to_gpus, to_clock
     double left

@@ -1,4 +1,4 @@
-"""Synergy: jobs get CPUs and memory by need, so GPUs do not wait for input."""
+"""Synergy: jobs get CPUs and memory by need, so that GPUs do not wait for input."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Hosts:
-    """CPUs and memory of N nodes, and the resulting speeds of job families."""
+    """CPUs and memory of N nodes, and the speeds of job families that result from them."""
 
     supply: Floats
     """CPUs and memory [GB] of each node (N, 2)."""
     fair: Floats
     """CPUs and memory [GB] per GPU of each node (N, 2)."""
     want: Floats
-    """CPUs and memory [GB] per GPU above which a family gets no faster (F, 2)."""
+    """CPUs and memory [GB] per GPU above which each family gets no faster (F, 2)."""
     models: Models
     names: list[str]
 
@@ -46,7 +46,7 @@ class Hosts:
 
 
 def make_hosts(cluster: Cluster, models: Models) -> Hosts:
-    """Return the CPUs and memory of a cluster; nodes without known values get those of M6 per GPU."""
+    """Return the CPUs and memory of a cluster. Nodes without known values get M6's values per GPU."""
     cpu, gpus = models.cpu, cluster.gpus.astype(np.float64)
     cores = np.where(cluster.cpu_milli > 0, cluster.cpu_milli / 1000, gpus * cpu.reference_cpus)
     memory = np.where(cluster.memory_mib > 0, cluster.memory_mib * 1.048576e-3, gpus * cpu.reference_memory_gb)
@@ -110,7 +110,7 @@ class _Rounds(Plans):
         return job[np.lexsort((job, ~view.running, key))]
 
     def _stopped(self, view: View, ranked: list[int]) -> list[int]:
-        """Return running jobs that must give their GPUs, by count, to jobs earlier in the order."""
+        """Return the running jobs that must give up their GPUs, by count, for jobs earlier in the order."""
         demand = self.demand
         left: dict[tuple[int, ...], int] = {}
         found = []
@@ -127,7 +127,7 @@ class _Rounds(Plans):
         return found
 
     def _start(self, view: View, ranked: list[int], touched: set[int]) -> list[int]:
-        """Place waiting jobs in order; skip jobs that do not fit."""
+        """Place waiting jobs in order, skipping jobs that do not fit."""
         up, new, full = view.node_gpus > 0, [], set[tuple[int, int]]()
         for j in ranked:
             alike = self.demand.kind[j], self.family[j]
@@ -151,7 +151,7 @@ class _Rounds(Plans):
         return new
 
     def _place(self, j: int, room: Ints) -> list[tuple[int, int]] | None:
-        """Return the nodes for a job: where its need is free, else its fair share, else any nodes with enough GPUs."""
+        """Return nodes for a job: with its need free, else with its fair share free, else any with enough GPUs."""
         demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
         want = hosts.want[self.family[j]]
         narrow = gpus <= int(room.max(initial=0))
@@ -166,7 +166,7 @@ class _Rounds(Plans):
             if found is not None:
                 return found
         if self.mode == "greedy":
-            # A job that needs more than a whole node has may use the whole node.
+            # A job that needs more than a whole node may use the whole node.
             whole = (want * gpus > hosts.supply.max(axis=0)).any()
             return demand.nodes_for(j, room) if whole or not narrow else None
         return demand.nodes_for(j, room)
@@ -177,7 +177,7 @@ class _Rounds(Plans):
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: Floats | None) -> None:
-        """Replace a job's CPUs and memory per GPU; None removes them."""
+        """Replace a job's CPUs and memory per GPU, or remove them if None."""
         nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
@@ -197,7 +197,7 @@ class _Rounds(Plans):
         return {node for node, _ in place}
 
     def _tune(self, touched: set[int], rank: dict[int, int]) -> list[int]:
-        """Redivide the CPUs and memory of these nodes; return the jobs whose speed changes."""
+        """Redistribute the CPUs and memory of these nodes. Return the jobs whose speed changes."""
         near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
         if self.mode != "proportional":
             for j in near:
@@ -230,28 +230,30 @@ class _Rounds(Plans):
 
 
 class Synergy(Planned):
-    """Jobs get CPUs and memory by need, not in proportion to GPUs.
+    """Jobs get CPUs and memory by need instead of in proportion to GPUs.
 
-    In rounds, jobs are considered in the order of base. With srtf and las, running jobs are stopped if earlier jobs
-    leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional each GPU has its share of
-    the node's CPUs and memory. With tune a job that fits on one node goes to a node where its need is free: the CPUs
-    and memory above which it gets no faster. If there is no such node, it goes where the smaller of need and fair share
-    is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job first gets the
-    smaller of need and fair share; then, in order, jobs get their full need if it is still free. No job gets less than
-    its fair share, unless it needs less. With greedy a job waits until its need is free. Among suitable nodes the one
-    with the fewest free GPUs is taken. The speed of a job is that of M6, divided by its speed with the fair share.
+    In rounds, jobs are considered in the order of `base`. With base=srtf or base=las, running jobs are stopped if
+    earlier jobs leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional, each GPU has
+    its share of the node's CPUs and memory. With mode=tune, a job that fits on one node goes to a node where its need
+    is free: the CPUs and memory above which it gets no faster. If there is no such node, it goes where the smaller of
+    need and fair share is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job
+    first gets the smaller of need and fair share. Then, in order, jobs get their full need if it is still free. No job
+    gets less than its fair share, unless it needs less. With mode=greedy, a job waits until its need is free. Among
+    suitable nodes, the one with the fewest free GPUs is taken. A job's speed is that of M6, divided by its speed with
+    the fair share.
 
     Equal to
     --------
-    - With mode=proportional, round=0: fifo,scan=skip.
-    - If no family is faster with more than its fair share, or each node has one GPU: mode=proportional.
+    - With mode=proportional and round=0, the policy equals fifo,scan=skip.
+    - If no family is faster with more than its fair share, or each node has one GPU, the policy equals
+      mode=proportional.
 
     Sources
     -------
     - Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, and speed curves of the families.
     - Our choices: on nodes that change, jobs that get more than the fair share are chosen again, in order, instead of
-      taking from the fewest nodes; a job gets its whole need or the smaller amount, nothing in between; nodes without
-      known CPUs and memory get those of M6.
+      taking from the fewest nodes; a job gets either its whole need or the smaller amount; nodes without known CPUs and
+      memory get M6's values.
     """
 
     plans = _Rounds
@@ -259,8 +261,8 @@ class Synergy(Planned):
         name="synergy",
         parameters=(
             Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
-            Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
-            Parameter("round", 300.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("base", "fifo", "order of the jobs", ("fifo", "srtf", "las")),
+            Parameter("round", 300.0, "length of a round, or 0 to decide at every arrival and end [s]"),
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),

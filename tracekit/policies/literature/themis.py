@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool where each bidder wins its GPUs, for the largest sum of gains; -1: none (k,).
+    """Return the pool where each bidder wins its GPUs, or -1 for none, with the largest sum of gains (k,).
 
-    An integer program (HiGHS) decides. Among bidders with equal requests only those with the largest gains can win, so
-    at most as many as fit are considered. The best solution within the limit counts. The limit is a number of search
-    nodes, not a time, so every machine gives the same result.
+    An integer program (HiGHS) decides. Among bidders with equal requests, only those with the largest gains can win, so
+    at most as many as fit are considered. The best solution within the limit is used. The limit is a number of search
+    nodes instead of a time, so that every machine gives the same result.
 
     Parameters
     ----------
     gain : array (k,)
         Gain of each bidder if it wins, 0 or more.
     gpus : array (k,)
-        GPUs that each bidder requests, all or none.
+        GPUs that each bidder requests, which it gets all or not at all.
     may : array (k, P)
         The pools that each bidder may use.
     free : array (P,)
         GPUs on offer in each pool.
     nodes : int
-        Maximum number of nodes of the program's search tree; 0: no limit.
+        Maximum number of nodes of the program's search tree, or 0 for no limit.
     gap : float
-        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU that fit win without a program if
-        their sum is this close to the bound for divisible gangs.
+        Accepted gap to the largest sum [1]. The bids that fit, with the largest gain per GPU first, win without a
+        program if their sum is this close to the bound for divisible gangs.
     """
     won = np.full(len(gain), -1, np.int64)
     may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
@@ -60,7 +60,7 @@ def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 
         return won
     row, pool = np.nonzero(may[some])
     if len(alike) == 1 and len(np.unique(pool)) == 1:
-        # With one size and one pool, the bids with the largest gains win, as many as fit.
+        # With one size and one pool, as many of the largest bids win as fit.
         won[some] = pool[0]
         return won
     bids = _Bids(gain[some][row], gpus[some][row], row, pool, free)
@@ -86,7 +86,7 @@ class _Bids:
     """GPUs of each pool."""
 
     def densest(self, gap: float) -> tuple[list[int], bool]:
-        """Return the bids that fit, the largest gain per GPU first, and whether their sum is within the gap."""
+        """Return the bids that fit, with the largest gain per GPU first, and whether their sum is within the gap."""
         left, total, bound = self.free.tolist(), float(self.free.sum()), 0.0
         had: set[int] = set()
         seen: set[int] = set()
@@ -104,7 +104,7 @@ class _Bids:
         return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
-        """Return the winning bids of the program; None if it found no solution within the limit."""
+        """Return the program's winning bids, or None if it found no solution within the limit."""
         bids, bidders = len(self.row), int(self.row.max()) + 1
         at = np.arange(bids)
         parts = [(self.row, at, np.ones(bids)), (bidders + self.pool, at, self.gpus)]
@@ -116,7 +116,7 @@ class _Bids:
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
-    """Return the GPUs of bidders and the GPUs left: first each minimum that fits, in order, then GPUs one by one.
+    """Return the bidders' GPUs and the GPUs left after giving each minimum that fits, in order, and then single GPUs.
 
     Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values if the logarithm
     grows less with every GPU. A bidder whose minimum does not fit gets no GPUs.
@@ -154,7 +154,7 @@ _MINUTE = 60_000
 
 
 class _Auctions(Turns):
-    """Plans by leases and finish-time fairness."""
+    """Plans based on leases and finish-time fairness."""
 
     def set_up(self) -> None:
         """Compute the bounds of the jobs."""
@@ -171,9 +171,9 @@ class _Auctions(Turns):
 
     def begin(self, view: View) -> None:
         self.lease_end_ms: Ints = np.zeros(len(self.submit_ms), np.int64)
-        """End of each job's lease; a past time if the job has no GPUs [ms] (n,)."""
+        """End of each job's lease, or a past time if the job has no GPUs [ms] (n,)."""
         self.last: Floats = np.ones(len(self.submit_ms))
-        """Ratio of each job when it last had GPUs; 1 if it never had any (n,)."""
+        """Ratio of each job when it last had GPUs, or 1 if it never had any (n,)."""
         self.since_ms: Ints = self.submit_ms.copy()
         """Time at which each job last had GPUs [ms] (n,)."""
         self.draws = np.random.default_rng(0)
@@ -217,18 +217,18 @@ class _Auctions(Turns):
             size = np.where(chosen >= 0, gpus, 0)
         self.lease_end_ms[job[~bound & (chosen >= 0)]] = now + self.lease_ms
         waits = bool((chosen < 0).any()) or self.elastic
-        # Every job that has GPUs now has a lease.
+        # Now every job that has GPUs has a lease.
         wake = int(self.lease_end_ms[job[chosen >= 0]].min()) if waits and (chosen >= 0).any() else -1
         return self._plan(job, held, running, chosen, size, wake)
 
     def _bidders(self, order: Ints, rho: Floats) -> Ints:
-        """Return the jobs with the worst ratio; ties are broken at random."""
+        """Return the jobs with the worst ratios, breaking ties at random."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]
 
     def _elastic(self, job: Ints, order: Ints, running: Ints, free: Ints, chosen: Ints, size: Ints) -> None:
-        """Give bidders the sizes with the largest product of speeds; then the other jobs, the worst ratio first."""
+        """Give bidders the sizes with the largest product of speeds, then serve other jobs, the worst ratio first."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.bidders)
         kind = self.pools.kind[job]
         left = free.astype(np.float64)
@@ -267,30 +267,31 @@ class _Auctions(Turns):
 class Themis(Planned):
     """GPUs are leased by auction to the jobs with the worst finish-time fairness.
 
-    A job gets GPUs for the length of a lease. When jobs arrive or end or leases end, but at most once every interval
-    seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease the (1 - f) * n with the largest
-    ratio bid, at least one; ties are broken at random. The ratio is the time from submission to the expected end with
-    the requested GPUs, over the work. For a waiting job it is the ratio when it lost its GPUs, times the minutes since
-    then plus one (waiting=released), or the same estimate (waiting=estimate). In the rigid form a job bids for all GPUs
-    that it requests. An integer program chooses the winners: the bids with the largest product of gains, where a gain
-    compares the current value with the value after another lease without GPUs, and a value is the inverse of the ratio.
-    In the elastic form each bidder gets its minimum number of GPUs, the worst ratio first, and then every GPU goes
-    where the logarithm of the speed grows most; bids cost nothing. GPUs left by the bidders go to the other jobs, the
-    worst ratio first. A job with a renewed lease keeps its GPUs. Gangs may be spread over nodes.
+    A job gets GPUs for the length of a lease. When jobs arrive or end, or leases end, but at most once every `interval`
+    seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease, the (1 - `f`) * n jobs with the
+    largest ratios bid, at least one, and ties are broken at random. The ratio is the time from submission to the
+    expected end with the requested GPUs, divided by the work. For a waiting job, it is the ratio when the job lost its
+    GPUs, times the minutes since then plus one (waiting=released), or the same estimate as for other jobs
+    (waiting=estimate). In the rigid form, a job bids for all GPUs that it requests. An integer program chooses the
+    winners: the bids with the largest product of gains. A gain compares the current value with the value after another
+    lease without GPUs, where the value is the inverse of the ratio. In the elastic form, each bidder gets its minimum
+    number of GPUs, the worst ratio first, and then every GPU goes where the logarithm of the speed grows most. Bids
+    cost nothing. GPUs left by the bidders go to the other jobs, the worst ratio first. A job with a renewed lease keeps
+    its GPUs. Gangs may be spread over nodes.
 
     Equal to
     --------
-    - If all jobs fit, with form=rigid: every job starts at the next auction and no job is stopped.
-    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of fifo,scan=skip, except
-      for the order of jobs that arrive together.
+    - If all jobs fit, with form=rigid, every job starts at the next auction and no job is stopped.
+    - With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work, jobs end as under fifo,scan=skip,
+      except for the order of jobs that arrive together.
 
     Sources
     -------
     - Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released simulator: the
-      ideal time is the work at full size without a factor for contention; a waiting job's ratio; the number of bidders
-      and random ties; the product of speeds; no payments and no cost of leases.
+      ideal time, which is the work at full size without a factor for contention; a waiting job's ratio; the number of
+      bidders and random ties; the product of speeds; no payments and no cost of leases.
     - Our choices: each job is an app; leases of 20 minutes and the minute in a waiting job's ratio, because units are
-      not given; the value of a rigid bid; interval; bidders. We leave out the released lease test, which ends the
+      not given; the value of a rigid bid; `interval`; `bidders`. We leave out the released lease test, which ends the
       leases of spread jobs sooner, because it is a bug.
     """
 
@@ -301,10 +302,10 @@ class Themis(Planned):
             Parameter(
                 "form",
                 "rigid",
-                "whether jobs run on the GPUs they request, or change their number with each lease",
+                "whether jobs run on the GPUs that they request, or change their number with each lease",
                 ("rigid", "elastic"),
             ),
-            Parameter("f", 0.8, "share of jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
+            Parameter("f", 0.8, "share of jobs that do not bid, the smallest ratios first [1]", maximum=1),
             Parameter("lease", 1200.0, "length of a lease [s]", minimum=0.001),
             Parameter("waiting", "released", "how to compute the ratio of a waiting job", ("released", "estimate")),
             Parameter("interval", 60.0, "minimum time between two auctions [s]"),
@@ -315,7 +316,7 @@ class Themis(Planned):
             Parameter(
                 "limit",
                 1000,
-                "maximum number of search nodes of the program, after which its best solution counts; 0: no limit",
+                "maximum number of search nodes of the program, after which its best solution is used; 0 for no limit",
             ),
             Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
             overhead("none"),

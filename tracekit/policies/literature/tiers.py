@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _REFERENCE = 0.3
-"""Slowdown from one tier to the next at or above which a gang waits for the whole timer."""
+"""Slowdown from one tier to the next at or above which a gang waits until the whole timer has passed."""
 _KNOWN = 5
 """Minimum number of known waits for tuning a timer."""
 
@@ -47,7 +47,7 @@ class _Tiers(Gangs):
         self.patience = np.minimum(slower / _REFERENCE, 1.0)
 
     def begin(self, view: View) -> None:
-        """Begin a run; no waits and moves are known yet."""
+        """Begin a run, in which no waits or moves are known yet."""
         super().begin(view)
         self.waits, self.moved_ms = Waits(), dict[int, int]()
 
@@ -81,7 +81,7 @@ class _Tiers(Gangs):
         return None
 
     def started(self, job: int, spot: Spot) -> None:
-        """Record how long a gang waited for its tier; one-GPU jobs do not wait for tiers."""
+        """Record how long a gang waited for its tier. One-GPU jobs do not wait for tiers."""
         if self.tune and self.gpus[job] > 1:
             wait = float(self.now_ms - self.arrival_ms[job])
             self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
@@ -108,7 +108,7 @@ class _Tiers(Gangs):
         return done / max(float(table["ran"][job]), 1.0)
 
     def _nearer(self, job: int, old: Spot) -> Spot | None:
-        """Move a running gang if that pays; return its new spot, or None."""
+        """Move a running gang if that pays. Return its new spot, or None."""
         tier = self.tier_of(old.nodes)
         self.places.give(old)
         for near in range(FEWEST, ANYWHERE):
@@ -124,7 +124,7 @@ class _Tiers(Gangs):
         return None
 
     def _speeds(self, job: int, old: Spot, new: Spot) -> tuple[int, int]:
-        """Return the speeds of a gang on its old and new spot, and move its traffic to the new links."""
+        """Return a gang's speeds on its old and new spots, and move its traffic to the new links."""
         if not self.links:
             return self.speed_on(job, old), self.speed_on(job, new)
         now = self.network.speed(job)
@@ -147,16 +147,16 @@ class DallyLike(Planned):
     model. A gang that is too large for a tier begins with the next tier. If racks are not known, all nodes count as one
     rack. Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with
     little communication hardly wait. With tune=on, once five waits are known, a timer is the mean plus one standard
-    deviation of the last 20 waits of gangs that got its tier and requested the same GPU model, at most `most`. With
-    migrate=on running gangs move to a closer tier if the move saves more of the remaining time than it costs, those
-    with the least work done for their run time first. A gang that has moved stays for `quantum` seconds. Speeds depend
-    on the tiers and on other traffic on the same links.
+    deviation of the last 20 waits of gangs that got the same tier and requested the same GPU model, but at most `most`.
+    With migrate=on, running gangs move to a closer tier if the move saves more of the remaining time than it costs.
+    Those that did the least work for their run time move first. A gang that has moved stays for `quantum` seconds.
+    Speeds depend on the tiers and on other traffic on the same links.
 
     Equal to
     --------
-    - With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.
-    - If distance slows no job: delay-scheduling,rack=0,any=0.
-    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more:
+    - With node=0, rack=0, tune=off and migrate=off, the policy equals delay-scheduling,rack=0,any=0.
+    - If distance slows no job, the policy equals delay-scheduling,rack=0,any=0.
+    - With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more, the policy equals
       delay-scheduling,rack=inf,any=inf.
 
     Sources
@@ -164,18 +164,18 @@ class DallyLike(Planned):
     - Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, network-sensitive preemption,
       self-tuning timers.
     - Our choices, because we could not read the formulas: every number and test above; preemption is a migration to
-      free GPUs, and no job is stopped for another; the cost of a move comes from M9.
+      free GPUs, and no job is stopped for another job; the cost of a move comes from M9.
     """
 
     plans = _Tiers
     card = Card(
         name="dally-like",
         parameters=(
-            Parameter("node", 600.0, "initial wait for one node; inf: forever [s]"),
-            Parameter("rack", 1200.0, "initial additional wait for one rack; inf: forever [s]"),
+            Parameter("node", 600.0, "initial wait for one node, or inf to wait forever [s]"),
+            Parameter("rack", 1200.0, "initial additional wait for one rack, or inf to wait forever [s]"),
             Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
-            Parameter("tune", True, "tune timers by the waits of other gangs"),
-            Parameter("migrate", True, "move running gangs to closer GPUs if that pays"),
+            Parameter("tune", True, "whether the waits of other gangs tune the timers"),
+            Parameter("migrate", True, "whether running gangs move to closer GPUs if that pays"),
             Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
             overhead("muri"),
             LINKS,
@@ -186,9 +186,9 @@ class DallyLike(Planned):
 
 
 def intensity(models: Models, jobs: Jobs, seed: int) -> Floats:
-    """Return the GPU time of an iteration, divided by the time of its traffic alone on a node's link (n,).
+    """Return an iteration's GPU time, divided by the time of its traffic alone on a node's link (n,).
 
-    Infinite without traffic.
+    Without traffic, the intensity is infinite.
     """
     message_mb, compute_s = traffic_of(models, jobs, seed)
     sends = ring_s(message_mb, jobs.devices, models.links.gbit.node_gbit)
@@ -201,7 +201,7 @@ class _Ranked(Gangs):
     """Gangs whose traffic goes first if they have a high intensity."""
 
     def priority(self) -> Floats | None:
-        """Return the intensities, or their levels; None if gangs share links evenly."""
+        """Return the intensities or their levels, or None if gangs share links evenly."""
         if self.p["priority"] == "none":
             return None
         found, levels = intensity(self.models, self.jobs, self.seed), self.p["levels"]
@@ -209,30 +209,30 @@ class _Ranked(Gangs):
 
 
 class CruxLike(Planned):
-    """Gangs with much computation for their traffic go first on links (after Crux).
+    """Gangs with much computation relative to their traffic go first on links (after Crux).
 
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
-    nodes of one rack, otherwise any nodes of one GPU model. With scan=skip later jobs may overtake a job that cannot
-    start. With priority=intensity the gangs on a link send in the order of their intensity: GPUs times the computing
+    nodes of one rack, otherwise any nodes of one GPU model. With scan=skip, later jobs may overtake a job that cannot
+    start. With priority=intensity, the gangs on a link send in the order of their intensity: GPUs times the computing
     time of an iteration, divided by the time of its traffic on a node's link. The first gang gets the whole link. Each
-    later gang gets the part of the time in which no gang before it sends, but at least the part of M38. Traffic is
-    spread evenly over parallel links. With levels, intensities within a factor of two have the same priority, counted
-    down from the highest intensity of all jobs, and within a priority the earlier job goes first. With priority=none
-    gangs share links evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use
-    the links of the next tier.
+    later gang gets the time in which no gang before it sends, but at least the part that M38 gives. Traffic is spread
+    evenly over parallel links. With `levels`, intensities within a factor of two have the same priority, counted down
+    from the highest intensity of all jobs. Within a priority, the earlier job goes first. With priority=none, gangs
+    share links evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use the
+    links of the next tier.
 
     Equal to
     --------
-    - With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
-    - If no two gangs share a link: priority makes no difference.
-    - With one-GPU jobs and gap=0: fifo,scan=skip.
+    - With priority=none and gap=0, the policy equals delay-scheduling,rack=0,any=0 with the same scan.
+    - If no two gangs share a link, the policy equals `priority` makes no difference.
+    - With one-GPU jobs and gap=0, the policy equals fifo,scan=skip.
 
     Sources
     -------
     - Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.
-    - Our choices: intensity from the assumed traffic and a single link speed, so it does not depend on the placement;
-      levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and no time shift of
-      iterations, which a replay of jobs cannot show.
+    - Our choices: intensity from the assumed traffic and a single link speed, so that it does not depend on the
+      placement; levels of a factor of two; the bandwidth left for lower priorities; no choice of paths and no time
+      shift of iterations, which a replay of jobs cannot show.
     """
 
     plans = _Ranked
@@ -240,7 +240,7 @@ class CruxLike(Planned):
         name="crux-like",
         parameters=(
             Parameter("priority", "intensity", "order in which gangs send on a link", ("intensity", "none")),
-            Parameter("levels", 8, "number of priority levels on links; 0: one per job", maximum=64),
+            Parameter("levels", 8, "number of priority levels on links, or 0 for one per job", maximum=64),
             scan("skip"),
             GAP,
         ),
@@ -249,7 +249,7 @@ class CruxLike(Planned):
 
 
 def _levels(values: Floats, levels: int) -> Floats:
-    """Return priorities from 0 to levels - 1; the largest finite value and infinite values get the highest."""
+    """Return priorities from 0 to levels - 1. The largest finite value and infinite values get the highest priority."""
     finite = values[np.isfinite(values) & (values > 0)]
     if not len(finite):
         return np.full(len(values), levels - 1.0)
@@ -262,12 +262,12 @@ class _Isolated(Gangs):
     """Gangs that, with isolate=on, do not share links."""
 
     def order(self, waiting: Ints) -> Ints:
-        """Return jobs in submission order; jobs that found no links in the last plan are tried again."""
+        """Return jobs in submission order, and retry jobs that found no links in the last plan."""
         self._none: set[int] = set()
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the GPUs closest together whose links are free."""
+        """Return the GPUs that are closest together and whose links are free."""
         if not self.p["isolate"]:
             return super().choose(job)
         kind = int(self.places.kind[job])
@@ -281,7 +281,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the closest GPUs on several nodes with free node links and, if needed, free rack links."""
+        """Return the closest GPUs on several nodes that have free node links and, if needed, free rack links."""
         network = self.network
         has = np.array([len(network.on.get(link, ())) for link in range(len(network.lanes))]) < network.lanes
         nodes, racks = has[: network.nodes], has[network.nodes :]
@@ -294,35 +294,36 @@ class _Isolated(Gangs):
 
 
 class VclosLike(Planned):
-    """Links are allocated with GPUs, so no gang slows another (after vClos).
+    """Links are allocated together with GPUs, so that no gang slows another (after vClos).
 
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
-    nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a gang on several nodes gets exclusive use
-    of their links to the rack, and a gang over several racks also of one link from each rack to the spine. If GPUs are
-    free but such links are not, it waits, and with scan=skip later jobs may overtake it. Every gang therefore runs as
-    if alone. With isolate=off no links are allocated: gangs share links, and each gang is equally likely to use any of
-    a rack's parallel links. If racks are not known, all nodes count as one rack, and only the links of nodes count.
+    nodes of one rack, otherwise any nodes of one GPU model. With isolate=on, a gang on several nodes gets exclusive use
+    of their links to the rack. A gang over several racks also gets exclusive use of one link from each rack to the
+    spine. If GPUs are free but such links are not, the gang waits, and with scan=skip, later jobs may overtake it.
+    Every gang therefore runs as if it were alone. With isolate=off, no links are allocated. Gangs share links, and each
+    gang is equally likely to use any of a rack's parallel links. If racks are not known, all nodes count as one rack,
+    and only the links of nodes count.
 
     Equal to
     --------
-    - With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.
-    - With one-GPU jobs and gap=0: fifo,scan=skip.
-    - If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.
+    - With isolate=off and gap=0, the policy equals delay-scheduling,rack=0,any=0 with the same scan.
+    - With one-GPU jobs and gap=0, the policy equals fifo,scan=skip.
+    - If every gang fits on one node and nodes have enough GPUs for all gangs, `isolate` makes no difference.
 
     Sources
     -------
     - Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), abstract: a
-      virtual Clos of leaf and spine links for each job, against ECMP.
+      virtual Clos network of leaf and spine links for each job, compared with ECMP.
     - Our choices: one link to the spine for each rack of a gang, each node link for one gang, placement as in delay
-      scheduling without waiting, no optical switches; sharing by ECMP is the mean over the links that gangs may be
-      hashed to.
+      scheduling without waiting, and no optical switches; sharing by ECMP is the mean over the links to which gangs may
+      be hashed.
     """
 
     plans = _Isolated
     card = Card(
         name="vclos-like",
         parameters=(
-            Parameter("isolate", True, "give gangs exclusive links; off: gangs share links"),
+            Parameter("isolate", True, "whether gangs get exclusive links or share links"),
             scan("skip"),
             GAP,
         ),
@@ -335,24 +336,24 @@ _STREAM = 36
 
 
 class _Sampled(Gangs):
-    """Gangs that take the best of several random placements."""
+    """Gangs that get the best of several random placements."""
 
     def set_up(self) -> None:
-        """Read how to draw placements."""
+        """Read how placements are sampled."""
         super().set_up()
         self.pack, self.samples, self.most_nodes = self.p["place"] == "pack", self.p["samples"], self.p["nodes"]
 
     def begin(self, view: View) -> None:
-        """Begin a run; every run uses the same random numbers."""
+        """Begin a run. Every run uses the same random numbers."""
         super().begin(view)
         self.draws = np.random.default_rng((self.seed % 2**64, _STREAM))
 
     def order(self, waiting: Ints) -> Ints:
-        """Return jobs in submission order; among jobs submitted at once, the largest gang goes first."""
+        """Return jobs in submission order. Among jobs submitted at once, the largest gang goes first."""
         return waiting[np.lexsort((waiting, -self.gpus[waiting], self.jobs.arrival_ms[waiting]))]
 
     def choose(self, job: int) -> Spot | None:
-        """Return the best of the placements drawn on nodes of the first GPU model with enough free GPUs."""
+        """Return the best of the placements sampled on nodes of the first GPU model with enough free GPUs."""
         for nodes, free in self.with_room(job):
             some = np.flatnonzero(free)
             return self._drawn(nodes[some], free[some], int(self.gpus[job]))
@@ -363,11 +364,11 @@ class _Sampled(Gangs):
         best = _best_first(free, gpus, pack=self.pack)
         if self.samples == 0:
             return _given(nodes, free, best, gpus, pack=self.pack)
-        # Draw from this many of the best nodes, or from more if the gang needs them.
+        # Sample from this many of the best nodes, or from more if the gang needs them.
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # Sorting exponential times divided by weights is equivalent to drawing nodes one by one by weight.
+        # Sorting exponential times divided by weights is equivalent to sampling nodes one by one by weight.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
@@ -385,7 +386,7 @@ def _least(times: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
-    """Return the best row: fewest nodes, or most room left; rows have the nodes' free GPUs in the order drawn."""
+    """Return the row with the fewest nodes, or the most room left. Rows have the nodes' free GPUs as sampled."""
     if not pack:
         # If the gang gets one GPU per node, compare the fullest node; otherwise all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
@@ -394,15 +395,15 @@ def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
 
 
 def _best_first(free: Ints, gpus: int, *, pack: bool) -> NDArray[np.intp]:
-    """Sort nodes for a placement without sampling: the tightest node with enough room first, or the emptiest."""
+    """Sort nodes for a placement without sampling: first the tightest node with enough room, or the emptiest node."""
     if not pack:
         return np.argsort(-free, kind="stable")
-    # Nodes with room for the whole gang come first, the tightest at the head; then the other nodes, most room first.
+    # Nodes with room for the whole gang come first, tightest first. Then come the other nodes, most room first.
     return np.lexsort((np.where(free >= gpus, free, -free), free < gpus))
 
 
 def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack: bool) -> Spot:
-    """Return the gang's GPUs from nodes in an order: all of each node, or one of each node in turn."""
+    """Return the gang's GPUs from nodes in order: all of each node, or one of each node in turn."""
     if pack:
         return gathered(nodes, free, order, gpus)
     left, share = gpus, np.zeros(len(order), np.int64)
@@ -419,30 +420,31 @@ def _given(nodes: Ints, free: Ints, order: NDArray[np.intp], gpus: int, *, pack:
 class Ffdl(Planned):
     """Gangs in submission order, packed or spread by biased sampling (FfDL).
 
-    Jobs start in submission order; among jobs submitted at once, the largest gang goes first. Each gang gets all its
-    GPUs at once on any nodes of one GPU model and runs to its end. The policy draws `samples` placements and takes the
-    best. It draws nodes one by one, with place=pack weighted by the share of their GPUs in use, with place=spread by
-    the share that is free. Packed, a gang takes all free GPUs of a node before the next node; fewer nodes are better,
-    then less room left on them. Spread, it takes one GPU of each node in turn; more room left on the fullest node is
-    better. Nodes are drawn from the `nodes` best ones. With samples=0 no placements are drawn: a packed gang takes the
-    tightest node with enough room, otherwise the nodes with the most room; a spread gang takes the nodes with the most
-    room. With scan=stop a gang that finds too few GPUs holds up all later gangs. Speeds depend on the tiers and on
-    other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too large for a tier
-    use the next tier.
+    Jobs start in submission order. Among jobs submitted at once, the largest gang goes first. Each gang gets all its
+    GPUs at once, on any nodes of one GPU model, and runs to its end. The policy tries `samples` random placements and
+    takes the best. It samples nodes one by one from the `nodes` best nodes. With place=pack, nodes are weighted by the
+    share of their GPUs in use, and with place=spread by the share that is free. A packed gang takes all free GPUs of a
+    node before the next node. Fewer nodes are better, then less room left on them. A spread gang takes one GPU of each
+    node in turn. More room left on the fullest node is better. With samples=0, no placements are sampled. A packed gang
+    then takes the tightest node with enough room, otherwise the nodes with the most room, and a spread gang takes the
+    nodes with the most room. With scan=stop, a gang that finds too few GPUs holds up all later gangs. Speeds depend on
+    the tiers and on other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too
+    large for a tier use the next tier.
 
     Equal to
     --------
-    - With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or with place=spread
-      worst-fit.
-    - With one GPU model and one-GPU jobs: pack and spread give the same waits.
-    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: fifo,fit=count.
+    - With samples=0, gap=0 and one-GPU jobs that arrive one by one, the policy equals fifo with placement best-fit, or
+      worst-fit with place=spread.
+    - With one GPU model and one-GPU jobs, pack and spread give the same waits.
+    - With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one, the policy equals
+      fifo,fit=count.
 
     Sources
     -------
-    - Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform pack is the
+    - Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread. In the released platform, pack is the
       default.
-    - Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to draw from; one
-      GPU per learner; no quotas, so no job is evicted.
+    - Our choices, because the sampler is not released: weights and scores, 100 samples, and the nodes to sample from;
+      one GPU per learner; no quotas, so that no job is evicted.
     """
 
     plans = _Sampled
@@ -450,8 +452,8 @@ class Ffdl(Planned):
         name="ffdl",
         parameters=(
             Parameter("place", "pack", "whether to pack or spread gangs", ("pack", "spread")),
-            Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
-            Parameter("nodes", 64, "number of best nodes to draw from", minimum=1, maximum=100_000),
+            Parameter("samples", 100, "number of placements sampled for each gang, or 0 for none", maximum=10_000),
+            Parameter("nodes", 64, "number of best nodes to sample from", minimum=1, maximum=100_000),
             scan("stop"),
             LINKS,
             GAP,

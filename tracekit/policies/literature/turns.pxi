@@ -1,4 +1,4 @@
-# Turns: choose the jobs that run next; every job has fixed nodes.
+# Turns: choose the jobs that run next, where every job has fixed nodes.
 
 
 def take_homes(
@@ -10,9 +10,9 @@ def take_homes(
     int64_t[::1] free,
     uint8_t[::1] chosen,
 ):
-    """Choose jobs in an order if all their nodes have enough free GPUs; reduce `free` by the GPUs taken.
+    """Choose jobs, in order, whose nodes all have enough free GPUs, and reduce `free` by the GPUs taken.
 
-    Job j has rows[j] rows, starting at first[j]; `chosen` is indexed by position in the order.
+    Job j has rows[j] rows, starting at first[j]. `chosen` is indexed by position in the order.
     """
     cdef int64_t i, j, at
     cdef bint fits
@@ -41,9 +41,9 @@ def choose_types(
     int64_t[::1] chosen,
     int64_t[::1] partner,
 ):
-    """Give jobs GPUs in the order of their entries, each on one type; skip jobs for which too few GPUs are free.
+    """Give jobs GPUs in the order of their entries, each on one type, skipping jobs for which too few GPUs are free.
 
-    An entry is a single job (`place_other` is NONE) or a pair of jobs that share the same GPUs.
+    An entry is a single job (`place_other` is NONE), or a pair of jobs that share the same GPUs.
     """
     cdef int64_t i, place, other, pool
     for i in range(len(order)):

@@ -1,7 +1,7 @@
-"""Plans that allocate GPUs for a limited time, by common slices or by a lease per job.
+"""Plans that allocate GPUs for a limited time, in common slices or with a lease per job.
 
-A policy ranks the jobs that may get GPUs next. From the ranking, this module chooses the jobs that get GPUs and their
-pools, and makes the plan, which lists only jobs that change.
+A policy ranks the jobs that may get GPUs next. From this ranking, the module chooses the jobs that get GPUs and their
+pools, and makes the plan, which lists only the jobs that change.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ class Turns(Plans):
         self.settings["any_model"] = self.any_model
         self.pools: Pools = make_pools(self.jobs, self.cluster, "place")
         self.speed = pool_speeds(self.pools, self.jobs, self.cluster, self.models, any_model=self.any_model)
-        """Speed of each kind of demand in each pool [ppm]; 0 if it does not run there (K, P)."""
+        """Speed of each kind of demand in each pool, or 0 if it does not run there [ppm] (K, P)."""
         faster = np.argsort(-self.speed, axis=1, kind="stable")
         self.rank: Ints = np.argsort(faster, axis=1, kind="stable").astype(np.int64)
         """Rank of each pool by a kind's speed, the fastest first (K, P)."""
 
     def choose(self, job: Ints, order: Ints, running: Ints, free: Ints, only: Ints | None = None) -> Ints:
-        """Assign pools to jobs in an order, skipping jobs that fit in no pool; return each job's pool, -1: none (k,).
+        """Assign pools to jobs in order, skipping jobs that fit nowhere. Return each job's pool, or -1 for none (k,).
 
-        A job stays in its pool if possible, otherwise it gets the fastest pool with room. `free` is reduced by the GPUs
-        taken.
+        A job stays in its pool if possible. Otherwise, it gets the fastest pool with room. `free` is reduced by the
+        GPUs taken.
 
         Parameters
         ----------
         job : array (k,)
             Jobs.
         order : array
-            Indices into `job`: the jobs to consider, first to last.
+            Indices into `job` of the jobs to consider, from first to last.
         running : array (k,)
-            Current pool of each job; -1: none.
+            Current pool of each job, or -1 for none.
         free : array (P,)
             GPUs of each pool that may be allocated.
         only : array (k,), optional
-            The only pool allowed for each job; -1: any pool.
+            The only pool allowed for each job, or -1 for any pool.
         """
         from tracekit.replay.kernel import choose_types
 
