@@ -5,7 +5,7 @@
 -- also: nodes, jobs, attempts
 -- param window_min: 60 | longest time between the starts of two failures that count as together, in minutes
 -- param shuffles: 199 | random worlds used for the p-value
--- column cause: text | 'all', or the cause, in the same words for every source; unknown if the source gives none
+-- column cause: text | 'all' or the cause, named alike for every source; unknown if the source gives none
 -- column nodes_of: text | which two nodes make a pair: any two, two of one cluster, or two of one rack
 -- column chance: text | what the pairs are compared with: times (moved at random) or racks (reassigned at random)
 -- column failures: failures | failures of nodes that can form such a pair

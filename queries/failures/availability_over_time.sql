@@ -5,7 +5,7 @@
 -- also: nodes, jobs, attempts
 -- param bins: 48 | number of spans of equal length
 -- param worst: 40 | number of nodes with their own rows; those out of service longest are taken
--- column node_id: text | the node; NULL: all nodes of the trace together
+-- column node_id: text | the node, or NULL for all nodes of the trace together
 -- column rank: number | 1 for the node that was out of service longest; 0 for all nodes
 -- column start_time: time | start of the span [UTC]
 -- column span_h: hours | length of the span

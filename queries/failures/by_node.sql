@@ -4,7 +4,7 @@
 -- tables: jobs, attempts, placements
 -- needs: placement, statuses
 -- tenant: compared
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- param failures: all {all, node_fail} | every failed attempt, or only those that the source blames on the node
 -- param exposure: trials {trials, sized_attempts, attempts, node_hours} | what a node's risk grows with: trials as in the rule, its attempts of each size class, all its attempts, or their hours
 -- column node_id: text | the node

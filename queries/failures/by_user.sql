@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: users, statuses
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- param jobs: auto {auto, gpu, cpu, all} | jobs to count: auto (those with GPUs, if the trace has any), with GPUs, without GPUs, or all
 -- column user: text | user who submitted the jobs; NULL when unknown
 -- column jobs: jobs | jobs of this user, with any status

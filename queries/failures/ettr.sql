@@ -5,9 +5,9 @@
 -- also: placements, node_events, gpu_utilization
 -- needs: statuses, gpu_count, run_time
 -- tenant: none
--- param checkpoint_h: 1 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
+-- param checkpoint_h: 1 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
 -- param start_up_min: 0 | minutes that an attempt needs until it works, if no samples show it; 0: none
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts with an unknown end that were tried again
 -- param interruptions: all {all, node} | what cuts attempts short: any interruption, or only failures of nodes
 -- param since: submission {submission, start} | start of the counted time: with the first wait, or without it
 -- param min_run_h: 1 | shortest run time of a job that counts, over all its attempts, in hours

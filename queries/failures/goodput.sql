@@ -6,9 +6,9 @@
 -- needs: statuses, gpu_count
 -- tenant: none
 -- merge: seen
--- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
 -- param start_up_min: 0 | minutes that an attempt needs until it works, if no samples show it; 0: unknown, taken as none
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts with an unknown end that were tried again
 -- column gpu_class: class | size class of the job; all: every class
 -- column attempts: attempts | attempts whose GPU-hours are known
 -- column held_gpu_hours: GPU-hours | allocated to them; the next five columns add up to it

@@ -5,8 +5,8 @@
 -- also: placements, node_events, failures
 -- needs: statuses, gpu_count
 -- tenant: none
--- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
+-- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts with an unknown end that were tried again
 -- column status: text | how the attempts ended; NULL when unknown
 -- column cause: text | why one of their nodes went out of service as they ended, otherwise the category of the reason in their log
 -- column attempts: attempts | attempts that were cut short like this

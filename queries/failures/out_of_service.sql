@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: node_events
 -- also: nodes
--- column cause: text | cause, in the same words for every source; NULL if no reason was given
+-- column cause: text | cause, named alike for every source; NULL if no reason was given
 -- column state: text | down, drained, maintenance or degraded
 -- column nodes: nodes | nodes with such an event
 -- column events: events | times in which a node was in this state for this cause

@@ -2,7 +2,7 @@
 -- question: How long does it take until a node is back in service, by cause?
 -- paper: none
 -- tables: node_events
--- column cause: text | cause, in the same words for every source; NULL if no reason was given
+-- column cause: text | cause, named alike for every source; NULL if no reason was given
 -- column state: text | down, drained or maintenance
 -- column events: events | times in which a node was out of service for this cause
 -- column going_on: events | of these, events without an end

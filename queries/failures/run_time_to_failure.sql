@@ -3,7 +3,7 @@
 -- paper: Philly Table 7 and Fig 10 (ATC'19), by size instead of reason
 -- tables: jobs, attempts
 -- needs: statuses, gpu_count
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- column gpu_class: class | size class of the job
 -- column failures: attempts | failed attempts whose run time is known
 -- column p50_s: s | median run time to failure

@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
--- column cause: text | 'all', or the cause, in the same words for every source; unknown if the source gives none
+-- column cause: text | 'all' or the cause, named alike for every source; unknown if the source gives none
 -- column nodes: nodes | nodes observed
 -- column failed_nodes: nodes | of these, nodes that failed
 -- column failures: failures | failures after time in which the node worked

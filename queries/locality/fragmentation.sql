@@ -4,9 +4,9 @@
 -- tables: jobs, attempts, placements
 -- needs: placement
 -- tenant: none
--- param step_s: 0 | time between the evaluated moments [s]; 0: the shortest that a page can show
--- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param step_s: 0 | time between the evaluated moments [s], or 0 for the shortest that a page can show
+-- param capacity: observed {observed, listed} | source of a node's GPU count: the largest number in any source, or the node list
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column time: UTC | a moment, every step_s
 -- column cluster: text | the cluster
 -- column vc: text | NULL: {tenant.many} share the nodes, so free GPUs belong to none of them

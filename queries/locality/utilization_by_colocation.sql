@@ -163,7 +163,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

@@ -4,8 +4,8 @@
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
 -- tenant: compared
--- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota, or as a proxy its peak or 95th percentile
--- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
+-- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota or, as a proxy, its peak or 95th percentile
+-- param capacity: observed {observed, listed} | source of a node's GPU count: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits longer than 0 s
 -- column fair_share_waits: waits | of these, waits caused mainly by the quota

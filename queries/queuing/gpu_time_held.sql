@@ -4,10 +4,10 @@
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements
 -- needs: queueing, gpu_count
--- param step_s: 0 | length of the averaging intervals [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
--- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param step_s: 0 | length of the averaging intervals [s], or 0 for the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
+-- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column metric: text | name of the metric
 -- column value: see unit | value over all clusters; NULL if the trace does not show it
 -- column unit: text | unit of the value

@@ -1,11 +1,11 @@
--- title: Running and waiting through time
+-- title: Running and waiting over time
 -- question: When does each {tenant.one} run and wait, and for how many GPUs?
 -- paper: Helios Fig 3 and 4 (SC'21)
 -- tables: jobs, attempts
 -- needs: queueing
 -- param step_s: 3600 | length of the averaging intervals [s]
--- param quota: auto {auto, capacity, peak, p95} | capacity_gpus: the recorded quota, or as a proxy the {tenant.one}'s peak or 95th percentile
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param quota: auto {auto, capacity, peak, p95} | source of capacity_gpus: the recorded quota or, as a proxy, the {tenant.one}'s peak or 95th percentile
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column time: UTC | start of the interval
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one

@@ -4,7 +4,7 @@
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count
 -- param most: 4 | number of clusters with their own rows; those with the most submissions are taken
--- column cluster: text | the cluster; NULL: all clusters together
+-- column cluster: text | the cluster, or NULL for all clusters together
 -- column weekday: number | 1 Monday to 7 Sunday, in the trace's time zone
 -- column hour: hour | 0..23 in the trace's time zone
 -- column jobs: jobs | jobs with GPUs submitted in this hour, over all weeks

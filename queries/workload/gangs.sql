@@ -3,7 +3,7 @@
 -- paper: gang scheduling of PAI (NSDI'22)
 -- tables: jobs
 -- also: attempts
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- column instance_count: instances | processes that the job starts at once, as planned; NULL when unknown
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs

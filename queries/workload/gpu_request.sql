@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that it starts at once
 -- column gpu_count: GPUs | GPUs of the job or of one instance, including fractions; 0 for a CPU job
 -- column jobs: jobs | jobs of this size
