@@ -13,10 +13,10 @@
 -- column timed_out_jobs: jobs | of the failed jobs, those with status timeout
 -- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
 -- rule:
--- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
--- failures/run_time_to_failure. It covers all failed attempts, including attempts of jobs that finally completed and of
--- jobs of unknown size. Users with the same name in several clusters count as one. Sorted by GPU-hours lost, then by
--- failed jobs, most first.
+-- A job is unsuccessful if its status is failed, timeout, node_fail or out_of_memory, as in failures/retries.
+-- gpu_hours_lost is defined as in failures/run_time_to_failure. It covers all failed attempts, including attempts of
+-- jobs that finally completed and of jobs of unknown size. Users with the same name in several clusters count as one.
+-- Sorted by GPU-hours lost, then by failed jobs, most first.
 WITH population AS (
     SELECT
         CASE $jobs

@@ -12,7 +12,7 @@
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- interval jobs_share: proportion of _class_jobs
 -- rule:
--- The shares of one class sum to 1. Jobs of unknown size are excluded. GPU time as in overview/status.
+-- The shares of one class sum to 1. Jobs of unknown size are excluded. GPU time is defined as in overview/status.
 WITH by_class AS (
     SELECT
         gpu_class,

@@ -14,12 +14,13 @@
 -- column pending_jobs: jobs | mean number of waiting jobs
 -- column running_gpus: GPUs | mean number of GPUs allocated
 -- column pending_gpus: GPUs | mean number of GPUs that waiting jobs ask for
--- column capacity_gpus: GPUs | capacity of the cluster at the start of the interval; NULL when unknown
+-- column capacity_gpus: GPUs | the cluster's capacity at the start of the interval; NULL when unknown
 -- rule:
--- Sums over the {tenant.many} of queuing/timeline (see there). The capacity of a cluster is the GPUs of its node list; otherwise
--- the total in the trace (a row of the capacity table without {tenant.a}); otherwise the sum of the quotas of its {tenant.many}, which
--- are not machines; otherwise the most GPUs that its jobs used at one time. GPUs do not count while node_events lists
--- their node as down, drained or in maintenance and no job uses them. The note next to the result names the source.
+-- Sums over the {tenant.many} of queuing/timeline (see there). A cluster's capacity is the number of GPUs in its node
+-- list. If there is no list, the capacity is the total in the trace (a row of the capacity table without {tenant.a}).
+-- Without a total, it is the sum of its {tenant.many}' quotas, which are not machines; without quotas, it is the most
+-- GPUs that the cluster's jobs used at one time. GPUs do not count while node_events lists their node as down, drained
+-- or in maintenance and no job uses them. The note next to the result names the source.
 SELECT
     time,
     cluster,

@@ -16,9 +16,10 @@
 -- column capacity_gpus: GPUs | mean number of GPUs that the {tenant.one} may use; NULL when unknown
 -- rule:
 -- Means over each interval, weighted by time: running_gpus times the length of an interval is the GPU time allocated in
--- it. Every {tenant.one} has a row for every interval from the first to the last moment of the trace. An attempt that still runs,
--- and a job that still waits, do so to the end of the trace; other unknown ends are excluded and counted in a note. If
--- there are no {tenant.many}, capacity_gpus is the capacity of the cluster: see queuing/cluster_timeline.
+-- it. Every {tenant.one} has a row for every interval from the first to the last moment of the trace. Attempts that
+-- still run, and jobs that still wait, count up to the end of the trace. Attempts and jobs with other unknown ends are
+-- excluded, and a note counts them. If there are no {tenant.many}, capacity_gpus is the capacity of the cluster: see
+-- queuing/cluster_timeline.
 SELECT time, cluster, vc, running_jobs, pending_jobs, running_gpus, pending_gpus, capacity_gpus
 FROM gpu_timeline
 ORDER BY time, cluster NULLS LAST, vc NULLS LAST
