@@ -7,7 +7,7 @@
 -- param window: 100 | number of the most recent similar jobs to use
 -- param least: 20 | minimum number of similar jobs for a forecast
 -- param days: 56 | maximum age of a similar job's wait, in days since it began
--- param judged_share: 0.5 | share of the jobs that are tested; these are the latest jobs, and the earlier ones are used for learning
+-- param judged_share: 0.5 | share of the jobs that are tested (the latest jobs); the others are used for learning
 -- column gpu_class: class | size class of the job, or all for jobs of every class; NULL when unknown
 -- column jobs: jobs | tested jobs
 -- column too_few: jobs | of these, jobs without a forecast because too few earlier jobs are similar
