@@ -111,7 +111,7 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
     """
     trace = Trace.of(trace)
     if trace.has("failures") and not force:
-        raise OutputError("already has a table failures", where=trace.path, hint="add --force to replace it")
+        raise OutputError("already has a failures table", where=trace.path, hint="add --force to replace it")
     folder = real_path(trace.path)
     columns = list(schema.common("failures").names)
     times = frame["time"].drop_nulls()
