@@ -4,9 +4,9 @@
 -- tables: node_events
 -- also: nodes, jobs, attempts
 -- param bins: 48 | number of time spans of equal length
--- param worst: 40 | number of nodes with rows of their own; the nodes out of service longest get them
+-- param worst: 40 | number of nodes that get their own rows, starting with the longest time out of service
 -- column node_id: text | the node, or NULL for all nodes of the trace together
--- column rank: number | 1 for the node that was out of service longest; 0 for all nodes
+-- column rank: number | rank of the node by its time out of service, from 1 for the longest, or 0 for all nodes
 -- column start_time: time | start of the span [UTC]
 -- column span_h: hours | length of the span
 -- column down_h: hours | time out of service in the span; in the rows for all nodes, the sum over the nodes

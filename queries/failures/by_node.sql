@@ -16,7 +16,7 @@
 -- column mean_hours_between_failures: hours | node_hours / failed_attempts; NULL if nothing failed
 -- column trials: trials | what is tested: the trials defined in the rule, or all attempts
 -- column failed_trials: trials | of these trials, those that failed
--- column expected_failed_trials: trials | failures expected at the risk of the nodes that are not suspect
+-- column expected_failed_trials: trials | number expected at the risk of the nodes that are not suspect
 -- column p_value: 0..1 | probability of at least this many failed trials at that risk
 -- column adjusted_p_value: 0..1 | the same, adjusted for the number of nodes tested
 -- column adjusted_p_value_without_one_user: 0..1 | adjusted_p_value without the user with the most failures on the node; NULL if adjusted_p_value is above 0.05

@@ -18,8 +18,8 @@
 -- column wall_h: hours | total time since submission (or first start) in which the jobs ran or waited to run
 -- column productive_h: hours | time in which the jobs made progress: run time without start-up and lost work
 -- column ettr: share | productive_h / wall_h
--- column ettr_low: share | low end of ettr's 95 % interval; NULL with one job, or if ettr is 0 or 1
--- column ettr_high: share | high end of the interval
+-- column ettr_low: share | lower end of ettr's 95 % interval; NULL with one job, or if ettr is 0 or 1
+-- column ettr_high: share | upper end of the interval
 -- column median_ettr: share | median of the ratio over jobs
 -- column nodes: nodes | mean number of nodes of an attempt, weighted by run time; NULL when unknown
 -- column failures_per_1000_node_d: 1/1000 d | attempts of any job that were cut short / node-days of all attempts

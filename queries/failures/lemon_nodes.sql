@@ -13,8 +13,8 @@
 -- column expected_failures: failures | worked_h times the cluster's rate
 -- column failures_per_1000_d: 1/1000 d | failures / worked_h, per 1,000 days; NULL if the node never worked
 -- column shrunk_per_1000_d: 1/1000 d | expected rate of the node, given the records of all nodes
--- column shrunk_low: 1/1000 d | low end of that rate's 95 % interval
--- column shrunk_high: 1/1000 d | high end of the interval
+-- column shrunk_low: 1/1000 d | lower end of that rate's 95 % interval
+-- column shrunk_high: 1/1000 d | upper end of the interval
 -- column probability: 0..1 | probability that the node's rate is above `times` times the cluster's
 -- column lemon: true or false | whether probability is at least `least`
 -- rule:

@@ -26,7 +26,7 @@
 -- Start-up time since the last checkpoint counts as lost; failures/goodput excludes it. cause is the cause of the
 -- node's failure (the word in the node_events table, or unknown if none was given). Without a node failure, it is the
 -- category that the failures table gives for the attempt's log: infrastructure, engine or user. It is NULL if neither
--- is known. Sorted by GPU-hours lost, most first.
+-- is known. Sorted by GPU-hours lost in descending order.
 WITH every AS (
     SELECT CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)
         ELSE error('checkpoint_h must be 0 or more') END AS us

@@ -19,7 +19,7 @@
 -- failure (RTF) is the attempt's run time, from start to end, in seconds (the paper uses minutes). Trials of unknown
 -- run time are counted but not used for the percentiles. rtf_demand_share is the paper's share of RTF x Demand. An
 -- attempt listed twice with the same reason counts once; an attempt with two reasons counts for each. Reasons come from
--- the rules of the log classifier. Sorted by trials, most first. Percentiles interpolate linearly.
+-- the rules of the log classifier. Sorted by trials in descending order. Percentiles interpolate linearly.
 WITH trials AS (
     SELECT DISTINCT job_id, attempt, reason, category
     FROM failures

@@ -2,9 +2,9 @@
 -- question: How long does it take to return a node to service, by cause?
 -- paper: none
 -- tables: node_events
--- column cause: text | cause, named alike for every source; NULL if no reason was given
+-- column cause: text | cause, with the same name for every source; NULL if no reason was given
 -- column state: text | down, drained or maintenance
--- column events: events | times in which a node was out of service for this cause
+-- column events: events | number of times that a node was out of service for this cause
 -- column going_on: events | of these, events without an end
 -- column p50_h: hours | time after which half of the events were over, by Kaplan-Meier; NULL if fewer than half were
 -- column p90_h: hours | the same for nine in ten

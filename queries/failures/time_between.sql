@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
--- column cause: text | 'all' or the cause, named alike for every source; unknown if the source gives none
+-- column cause: text | 'all' or the cause, with the same name for every source; unknown if the source gives none
 -- column nodes: nodes | nodes observed
 -- column failed_nodes: nodes | of these, nodes that failed
 -- column failures: failures | failures that ended a time in which a node worked
@@ -14,8 +14,8 @@
 -- column exponential_aic: AIC | AIC of one constant rate for all nodes; NULL, as in the columns below, with fewer than 20 failures
 -- column weibull_aic: AIC | AIC of a rate that falls or rises with the time since the node came back
 -- column weibull_shape: 1 | the rate falls if the shape is below 1 and rises if it is above 1
--- column weibull_shape_low: 1 | low end of the shape's 95 % interval, by the profile likelihood
--- column weibull_shape_high: 1 | high end of this interval
+-- column weibull_shape_low: 1 | lower end of the shape's 95 % interval, by profile likelihood
+-- column weibull_shape_high: 1 | upper end of this interval
 -- column gamma_aic: AIC | AIC of constant rates that are gamma distributed over nodes
 -- column rate_spread: 1 | standard deviation of these rates / their mean; 0 if nodes do not differ
 -- column two_kinds_aic: AIC | AIC of good and bad nodes, each with a constant rate

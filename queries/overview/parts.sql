@@ -6,7 +6,7 @@
 -- needs: queueing
 -- merge: hours
 -- tenant: own
--- param users: 30 | number of users with rows of their own; the users with the most GPU time get them
+-- param users: 30 | number of users that get their own rows, starting with the most GPU time
 -- param step_s: 0 | length of the intervals for averaging owned GPUs [s], or 0 for the shortest that a page can show
 -- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
 -- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace

@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: jobs
 -- needs: run_time, gpu_count
--- param most: 12 | number of tenants with rows of their own; the tenants with the most values get them
+-- param most: 12 | number of tenants that get their own rows, starting with the most values
 -- column measure: text | run time or wait
 -- column scope: text | set of values: all, or those of a size, a cluster or a tenant
 -- column cluster: text | the cluster, in the scopes cluster and tenant; NULL when unknown

@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count
--- param most: 4 | number of clusters with rows of their own; the clusters with the most submissions get them
+-- param most: 4 | number of clusters that get their own rows, starting with the most submissions
 -- column cluster: text | the cluster, or NULL for all clusters together
 -- column weekday: number | 1 (Monday) to 7 (Sunday), in the trace's time zone
 -- column hour: hour | 0..23 in the trace's time zone

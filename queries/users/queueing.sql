@@ -12,7 +12,7 @@
 -- Only jobs with GPUs are counted, whatever their status. Every period in the queue is a wait, as in
 -- queuing/queue_delay; for a job that ran once, this is the paper's queue time. Running and waiting jobs count as jobs
 -- with a known status that have not completed. Users with the same name in several clusters count as one. Sorted by
--- queue_hours, most first.
+-- queue_hours in descending order.
 WITH by_job AS (
     SELECT
         a.job_id,

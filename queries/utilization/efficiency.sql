@@ -38,7 +38,7 @@
 -- from the view job_host_use and are defined as in Slurm's seff (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem),
 -- over jobs for which both values are known and not 0. Values above 1 are possible with hyperthreads or unenforced
 -- limits. gpu_model comes from the view job_gpu_models. Users with the same name in several clusters count as one.
--- Sorted by GPU-hours wasted, most first.
+-- Sorted by GPU-hours wasted in descending order.
 WITH population AS (
     SELECT
         CASE $jobs

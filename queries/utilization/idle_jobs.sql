@@ -20,8 +20,8 @@
 -- unit is the instance in placements, otherwise the task, otherwise the whole job, whose sequential steps have equal
 -- weight. A job without either is not listed, because its use is unknown. The mean is used for the whole time in which
 -- the job had GPUs, even if telemetry covers only part of it. Only jobs with GPUs are listed, and attempts of unknown
--- run time or size are excluded. We chose the defaults of 10 percent and one hour. Sorted by GPU-hours wasted, most
--- first.
+-- run time or size are excluded. We chose the defaults of 10 percent and one hour. Sorted by GPU-hours wasted in
+-- descending order.
 WITH held AS (
     SELECT
         job_id,

@@ -1,4 +1,4 @@
--- title: GPU utilization samples matched to the attempts that had the GPU
+-- title: GPU utilization samples, matched to the attempts that had the GPU
 -- tables: attempts, placements, gpu_utilization
 -- merge: sampled
 -- column job_id: text | the job

@@ -14,7 +14,7 @@
 -- Jobs of every status are included; jobs without a group are excluded. The run time is that of the job, including gaps
 -- between attempts. The standard deviation is the sample standard deviation (n - 1). If the mean is 0, the ratio is
 -- NULL. What a group is depends on the source: a task group in PAI, an application in DLRM, or a kind of job in Acme.
--- Percentiles interpolate linearly. Sorted by jobs, most first.
+-- Percentiles interpolate linearly. Sorted by jobs in descending order.
 WITH spread AS (
     SELECT
         "group",

@@ -41,7 +41,7 @@ class StoppedError(TracekitError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one question; None means no limit."""
+    """The limits of one question, where None means no limit."""
 
     seconds: float | None = None
     """Time limit [s]."""

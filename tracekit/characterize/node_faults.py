@@ -108,7 +108,7 @@ class Intervals:
     hours: Floats
     """Length [h], above 0."""
     failed: Bools
-    """Whether a failure ended the interval; otherwise the log ended."""
+    """Whether a failure, rather than the end of the log, ended the interval."""
     count: int
     """Total number of nodes."""
 
@@ -246,7 +246,7 @@ def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
 
 
 def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
-    """Return the number of node groups that failed together, the nodes of the largest group, and all their failures.
+    """Count the node groups that failed together, the nodes in the largest group, and the failures in all groups.
 
     Failures belong together if each begins within the window of the previous one. Failures of a single node do not form
     a group.

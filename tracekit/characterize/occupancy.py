@@ -388,7 +388,7 @@ def cluster_gpus(
     groups : polars.DataFrame
         The cluster and vc of each tenant.
     means : float64 array, shape (tenants, intervals)
-        GPUs that each tenant may use on average, from `quotas`; NaN if unknown.
+        GPUs that each tenant may use on average, from `quotas`, or NaN if unknown.
     starts : int64 array, shape (intervals,)
         Start of each interval [us].
     source : str

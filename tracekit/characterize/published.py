@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 #
 # row          conditions on columns of the result, joined by ';', which must all hold: status=failed|timeout (one of
 #              these words), gpu_class!=0, gpu_count<=4
-# aggregate    '' the only row; sum, max or mean over the rows; share: the sum over `row` / the sum over `of`
-# weight       the column with the weights of a mean; empty: all rows have the same weight
+# aggregate    '' for the only row; sum, max or mean over the rows; or share (the sum over `row` / the sum over `of`)
+# weight       the column with the weights of a mean, or empty if all rows have the same weight
 
 _CONDITION = re.compile(r"(?P<name>\w+)(?P<op><=|>=|!=|=|<|>)(?P<value>.*)")
 

@@ -70,7 +70,7 @@ class Bootstrap:
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Draw the durations [s] after which observation ends for `size` jobs, infinite if it never ends.
+    """Draw the durations [s] after which observation ends for `size` jobs, or infinity if it never ends.
 
     They are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
     """

@@ -37,15 +37,12 @@ If the process is sessions, n is divided by the mean number of jobs in a job's s
 
 jobs_per_day, batch_mean: relative difference; n is the number of batches divided by the dispersion of hourly counts.
 rate_profile: mean absolute difference of the hour-of-week factors; n is the number of batches per factor, divided as
-above.
-gap_variation: difference of the logarithm of the squared variation of gaps; n is the number of gaps, of state changes
-of a modulated process, or of sessions.
-size_class_share, status_share, top_5_pct_share: difference of shares; n is the number of jobs.
-run_time: largest difference between a group's two fitted distribution functions; n is the group's number of jobs. The
-groups are all jobs, each size class, each status, and each size class by status.
+above. gap_variation: difference in the logarithm of the gaps' squared variation; n is the number of gaps, of state
+changes of a modulated process, or of sessions. size_class_share, status_share, top_5_pct_share: difference of shares; n
+is the number of jobs. run_time: largest difference between a group's two fitted distribution functions; n is the
+group's number of jobs. The groups are all jobs, each size class, each status, and each size class by status.
 run_time_of_vc: the same for a VC; the model has only the ranks of the VC's jobs among jobs of the same class and
-status.
-correlation: difference; n is the number of pairs.
+status. correlation: difference of the correlations; n is the number of pairs.
 """
 
 

@@ -95,7 +95,7 @@ class Family:
         return each[np.argsort(each[:, -1], kind="stable")].ravel()
 
     def problem(self, named: Mapping[str, Any]) -> str | None:
-        """Return why these parameters are invalid, or None if they are valid."""
+        """Return the reason why these parameters are invalid, or None if they are valid."""
         if set(named) != set(self.parameters):
             return f"{self.name} has the parameters {', '.join(self.parameters)}"
         for name, value in named.items():

@@ -103,8 +103,8 @@ def draw_arrivals(
 def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tuple[Ints, DrawnTenants]:
     """Return the submission second and the tenant of each job taken from a log.
 
-    A tenant requests the size classes that the model has for the tenant, otherwise those of its VC, otherwise those of
-    all jobs.
+    A tenant requests the size classes in the model's entry for the tenant, otherwise those of its VC, otherwise those
+    of all jobs.
     """
     seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
     who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))

@@ -501,7 +501,7 @@ def _form(rate: Rate, bic: float, behind: float) -> dict[str, Any]:
 
 
 def _unit_days(days: float) -> int:
-    """Return the number of days that are counted together."""
+    """Return the number of days to count together."""
     return 1 if days <= _MOST_UNITS else _WEEK * int(np.ceil(days / _WEEK / _MOST_UNITS))
 
 

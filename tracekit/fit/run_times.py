@@ -3,8 +3,8 @@
 Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops, so jobs that were cancelled,
 timed out, were preempted, lost their node or are still running are right-censored. `until_end` is the time for which
 jobs kept their resources, regardless of how they ended, so only jobs still running are right-censored. A group with
-fewer than 200 jobs is pooled instead of fitted separately. It takes the shape of the first of the following that
-exists, shifted to the group's own median if at least 20 of its durations have a known end.
+fewer than 200 jobs is pooled instead of fitted separately. It takes the shape of the first existing one of the
+following, shifted to the group's own median if at least 20 of its durations have a known end.
 
 - size class, also by status: the jobs with the same status in its class and the neighboring classes (`neighbours`)
 - class by status: its class; the jobs with any status in its class and the neighboring classes; its status

@@ -205,7 +205,7 @@ def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None
 
 
 def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
-    """Return the share of hits and its standard error, treating groups as independent, or None without data."""
+    """Return the share of hits and its standard error, treating groups as independent, or None if there is no data."""
     if not hits.size:
         return None
     p = float(hits.mean())

@@ -69,7 +69,7 @@ class Splice:
         return self.gain > self.needed
 
     def durations(self, beyond: Floats) -> Floats:
-        """Return the durations [s] exceeded with these probabilities, given that a duration is above xmin."""
+        """Return the durations [s] that are exceeded with these probabilities, given that a duration is above xmin."""
         least = (self.bound / self.xmin) ** -self.b
         return self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
 

@@ -332,7 +332,7 @@ def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Gen
 
 
 def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
-    """Draw the times for which machines are away after a failure [s] (n,), infinite if no end is known."""
+    """Draw the times for which machines are away after a failure [s] (n,), or infinity if no end is known."""
     entry = group["away"]
     if entry["drawn_from"] is None:
         return np.full(number, np.inf)

@@ -53,7 +53,7 @@ class DayResamples:
         return np.searchsorted(self.used, days)
 
     def sums(self, days: Ints, values: Floats) -> tuple[float, Floats]:
-        """Return the sum of `values`, and their sum in each resample."""
+        """Return the sum of `values`, and the sum in each resample."""
         by_day = np.bincount(self.place(days), weights=values, minlength=len(self.used))
         return float(by_day.sum()), self.weights @ by_day
 
@@ -86,12 +86,12 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile, interpolated linearly between the two nearest values; NaN if there are no values."""
+    """Return a quantile, interpolated linearly between the two nearest values, or NaN if there are no values."""
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
 def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
-    """Return a quantile of the values on the days of each resample; NaN for a resample without values.
+    """Return a quantile of the values on the days of each resample, or NaN for a resample without values.
 
     With up to 4,096 different values, the result is exact. With more, each value is first replaced by the mean of its
     neighbours by rank, which are about one 4,096th of all values. The rank of a quantile is then off by at most 0.025
@@ -257,7 +257,7 @@ def _tails(value: float, variance: float, freedom: float) -> float:
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for multiple testing (Benjamini and Hochberg); None values are ignored."""
+    """Adjust p-values for multiple testing (Benjamini and Hochberg), ignoring None values."""
     known = np.array([p for p in p_values if p is not None], dtype=np.float64)
     order = np.argsort(known, kind="stable")[::-1]
     ranks = np.arange(len(known), 0, -1)

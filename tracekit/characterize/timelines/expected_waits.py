@@ -59,7 +59,7 @@ EXPECTED_WAITS = TimelineTable(
         AnswerColumn("like_jobs", "jobs", "number of similar jobs"),
         AnswerColumn("low_s", "s", "lower end of the interval; NULL when too few jobs are similar"),
         AnswerColumn("high_s", "s", "upper end of the interval; NULL when unknown"),
-        AnswerColumn("wait_s", "s", "how long the job waited; a lower bound if it did not start"),
+        AnswerColumn("wait_s", "s", "how long the job waited, which is a lower bound if it did not start"),
         AnswerColumn("started", "true or false", "whether the job started"),
         AnswerColumn(
             "below", "ratio 0..1", "part of the wait below the interval; NULL if there is no interval or when unknown"

@@ -175,7 +175,7 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
             "fragmentation_us", "us", "time in which the quota had room, but no nodes with the requested locality did"
         ),
         AnswerColumn("other_us", "us", "the rest"),
-        AnswerColumn("cause", "text", "the main cause of the wait: fair_share, fragmentation, other; none for 0 s"),
+        AnswerColumn("cause", "text", "main cause of the wait: fair_share, fragmentation, other, or none if it is 0 s"),
     ),
     rule="""Each moment of a wait for g GPUs in the VC v has one cause. The cause is fair_share while (GPUs of v in use)
 + g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes of the cluster
@@ -291,7 +291,7 @@ QUEUE_ORDER = _QUEUE_TIMELINE(
             "attempt", "number", "the attempt that ended the wait; NULL if the job left the queue without an attempt"
         ),
         *_JOB_COLUMNS,
-        AnswerColumn("started", "true or false", "whether the job started; otherwise it left the queue"),
+        AnswerColumn("started", "true or false", "whether the job started, rather than left the queue"),
         AnswerColumn(
             "out_of_order", "true or false", "whether the job started while a job queued earlier was still waiting"
         ),

@@ -192,7 +192,7 @@ class TraceViews:
         return found
 
     def _large(self, names: Iterable[str]) -> bool:
-        """Return whether a statement that reads these tables and views reads more rows than fit in memory."""
+        """Return whether these tables and views, read by a statement, have more rows than fit in memory."""
         below = self._tables_below(self._views_below(names)) | set(names)
         rows = [self._trace.manifest.tables[table].rows for table in below if self._trace.has(table)]
         return max(rows, default=0) >= self.large_rows
