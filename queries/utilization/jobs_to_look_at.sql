@@ -25,7 +25,7 @@
 -- use of at most idle_pct and others more. failed, preempted: the GPU-hours of such attempts, if they are at least
 -- min_gpu_h. asked for much more than it used (time limit, memory, processors): completed jobs that used at most 1 /
 -- times of the request. This wastes no GPU-hours, but it makes other jobs wait, so jobs with only this reason come
--- last. Sorted by GPU-hours wasted, then held in descending order.
+-- last. Sorted by GPU-hours wasted and then held, both in descending order.
 WITH ended AS (
     SELECT
         *,

@@ -281,10 +281,10 @@ def _source_notes(source: dict[str, Any]) -> list[str]:
     for kind in ("of negative run time", "of more than 100 years"):
         number = source[f"jobs_{kind.replace(' ', '_')}"]
         if number:
-            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} left out of the run time fits")
+            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} excluded from the run time fits")
     number = source["jobs_without_run_time"]
     if number:
-        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} left out of the run time fits")
+        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} excluded from the run time fits")
     return found
 
 
