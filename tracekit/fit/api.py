@@ -284,7 +284,9 @@ def _source_notes(source: dict[str, Any]) -> list[str]:
             found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} excluded from the run time fits")
     number = source["jobs_without_run_time"]
     if number:
-        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} excluded from the run time fits")
+        found.append(
+            f"{counted(number, 'jobs')} without a known run time {_are(number)} excluded from the run time fits"
+        )
     return found
 
 
