@@ -3,19 +3,19 @@
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
--- param bins: 48 | number of spans of equal length
--- param worst: 40 | number of nodes with their own rows; those out of service longest are taken
--- column node_id: text | the node; NULL: all nodes of the trace together
--- column rank: number | 1 for the node that was out of service longest; 0 for all nodes
+-- param bins: 48 | number of time spans of equal length
+-- param worst: 40 | number of nodes that get their own rows, starting with the longest time out of service
+-- column node_id: text | the node, or NULL for all nodes of the trace together
+-- column rank: number | rank of the node by its time out of service, from 1 for the longest, or 0 for all nodes
 -- column start_time: time | start of the span [UTC]
 -- column span_h: hours | length of the span
--- column down_h: hours | time out of service in the span; for all nodes, the sum
--- column nodes_down: nodes | down_h / span_h: nodes out of service, on average over the span
+-- column down_h: hours | time out of service in the span; in the rows for all nodes, the sum over the nodes
+-- column nodes_down: nodes | down_h / span_h, the mean number of nodes out of service in the span
 -- column down_share: share | down_h / (span_h * nodes)
 -- rule:
 -- The observed time of the trace is divided into spans of equal length. Outages are those of
--- failures/node_availability. All nodes together have a row for every span; a node has one for each span in which it
--- was out of service. Among nodes out of service equally long, the first by name comes first. An outage of zero length
+-- failures/node_availability. All nodes together have a row for every span. A single node has a row for each span in
+-- which it was out of service. Nodes that were out of service equally long are ranked by name. An outage of zero length
 -- has no row.
 WITH bin AS (
     SELECT

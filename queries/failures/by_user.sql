@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: users, statuses
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- param jobs: auto {auto, gpu, cpu, all} | jobs to count: auto (those with GPUs, if the trace has any), with GPUs, without GPUs, or all
 -- column user: text | user who submitted the jobs; NULL when unknown
 -- column jobs: jobs | jobs of this user, with any status
@@ -13,10 +13,10 @@
 -- column timed_out_jobs: jobs | of the failed jobs, those with status timeout
 -- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
 -- rule:
--- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
--- failures/run_time_to_failure. It covers all failed attempts, including attempts of jobs that finally completed and of
--- jobs of unknown size. Users with the same name in several clusters count as one. Sorted by GPU-hours lost, then by
--- failed jobs, most first.
+-- A job is unsuccessful if its status is failed, timeout, node_fail or out_of_memory, as in failures/retries.
+-- gpu_hours_lost is defined as in failures/run_time_to_failure. It covers all failed attempts, including attempts of
+-- jobs that finally completed and of jobs of unknown size. Users with the same name in several clusters count as one.
+-- Sorted by GPU-hours lost and then by failed jobs, both in descending order.
 WITH population AS (
     SELECT
         CASE $jobs

@@ -7,14 +7,14 @@
 -- column value: see unit | value of the metric; NULL if the trace does not show it
 -- column unit: text | unit of the value
 -- rule:
--- The nodes, the observed time of the trace and outages are those of failures/node_availability. Outages are times in
--- which a node was down, drained or in maintenance; overlapping and adjoining events count as one. nodes: all nodes;
--- nodes_hit: those with an outage. outages, events: of all nodes; going_on: events without an end. observed_h: the
--- observed time of the trace. down_node_h: hours out of service, summed over nodes. availability_share: 1 - down_node_h
--- / (nodes * observed_h), which is the mean over the nodes. known_gpu_nodes: nodes with a known number of GPUs;
--- down_gpu_h: hours out of service times GPUs, of these nodes only. outages_per_node_year: outages / (nodes *
--- observed_h) times 8760 h, the hours of 365 days. most_down_at_once: the most nodes out of service at one moment. If
--- one outage ends at the moment another begins, they do not overlap.
+-- The nodes, the observed time of the trace and the outages are those of failures/node_availability. Outages are
+-- periods in which a node was down, drained or in maintenance; overlapping and adjoining events count as one. nodes:
+-- all nodes. nodes_hit: nodes with an outage. outages, events: totals over all nodes. going_on: events without an end.
+-- observed_h: the observed time of the trace. down_node_h: hours out of service, summed over nodes. availability_share:
+-- 1 - down_node_h / (nodes * observed_h), which is the mean over the nodes. known_gpu_nodes: nodes with a known number
+-- of GPUs; down_gpu_h: hours out of service times GPUs, for these nodes only. outages_per_node_year: outages / (nodes *
+-- observed_h) times 8760 h, the hours of 365 days. most_down_at_once: the maximum number of nodes out of service at one
+-- moment. If one outage ends at the moment another begins, they do not overlap.
 WITH known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM node_events),
 
 total AS (

@@ -1,49 +1,49 @@
 -- title: Effective training time ratio, by job size
--- question: For how much of the time since submission do jobs make progress?
+-- question: For what share of the time since submission do jobs make progress?
 -- paper: Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)
 -- tables: jobs, attempts
 -- also: placements, node_events, gpu_utilization
 -- needs: statuses, gpu_count, run_time
 -- tenant: none
--- param checkpoint_h: 1 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
--- param start_up_min: 0 | minutes that an attempt needs until it works, if no samples show it; 0: none
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
--- param interruptions: all {all, node} | what cuts attempts short: any interruption, or only failures of nodes
--- param since: submission {submission, start} | start of the counted time: with the first wait, or without it
--- param min_run_h: 1 | shortest run time of a job that counts, over all its attempts, in hours
+-- param checkpoint_h: 1 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
+-- param start_up_min: 0 | start-up time of an attempt in minutes, used if no samples show it
+-- param rule: stated {stated, retried} | attempts whose status marks them as cut short; retried adds attempts with an unknown end that were tried again
+-- param interruptions: all {all, node} | what cuts attempts short: any interruption, or only node failures
+-- param since: submission {submission, start} | start of the counted time: the submission (includes the first wait) or the first start
+-- param min_run_h: 1 | minimum run time of a counted job, over all its attempts, in hours
 -- column gpus: GPUs | jobs with more than half this number of GPUs, up to this number
--- column jobs: jobs | jobs that count
+-- column jobs: jobs | counted jobs
 -- column attempts: attempts | attempts of these jobs
 -- column interruptions: attempts | of these, attempts that were cut short
--- column wall_h: hours | total time since submission or first start in which the jobs ran or waited to run
--- column productive_h: hours | time in which they made progress: run time without start-up and lost work
+-- column wall_h: hours | total time since submission (or first start) in which the jobs ran or waited to run
+-- column productive_h: hours | time in which the jobs made progress: run time without start-up and lost work
 -- column ettr: share | productive_h / wall_h
--- column ettr_low: share | low end of its 95 % interval; NULL with one job, or if ettr is 0 or 1
--- column ettr_high: share | high end of the interval
+-- column ettr_low: share | lower end of ettr's 95 % interval; NULL with one job, or if ettr is 0 or 1
+-- column ettr_high: share | upper end of the interval
 -- column median_ettr: share | median of the ratio over jobs
--- column nodes: nodes | nodes of an attempt, mean over run time; NULL when unknown
+-- column nodes: nodes | mean number of nodes of an attempt, weighted by run time; NULL when unknown
 -- column failures_per_1000_node_d: 1/1000 d | attempts of any job that were cut short / node-days of all attempts
--- column expected_ettr: share | ratio by the formula; NULL if nothing is saved, nodes are unknown, or it would not be above 0
+-- column expected_ettr: share | ratio according to the formula; NULL if nothing is saved, nodes are unknown, or the result would not be above 0
 -- interval median_ettr: median of jobs
 -- rule:
--- The ratio is that of Kokolis et al.: productive run time / wall-clock time of a job over all its attempts, in which
--- it ran or was in the queue. Waits are those of attempts; since=start leaves out the first one. A job counts if it
--- asked for GPUs, is over, and all these times are known. Productive time is run time without the start-up of each
--- attempt and without the work lost since its last checkpoint. Both are defined as in failures/goodput, except that
--- waits for the last part of a multi-node job count as start-up; idle GPUs do not reduce it. An attempt with an unknown
--- end loses nothing, except with rule=retried if another attempt followed. With interruptions=node only attempts with
--- the status node_fail or a node_cause are cut short (view attempt_interruptions); all other attempts then lose
--- nothing. ettr is the ratio of the sums, so long jobs weigh more. Its interval is that of a ratio estimator: 1.96
--- standard errors by linearization, with jobs assumed to be independent (Cochran, Sampling Techniques, 1977), on the
--- scale of log(ettr / (1 - ettr)), which keeps it between 0 and 1. The median gives each job the same weight, and its
--- interval needs no distribution. The expected ratio takes interruptions as a Poisson process whose rate r per node is
--- the same for all jobs. A job on N nodes with R hours of work, start-up u, checkpoints every c hours and a wait of q
--- before each attempt is scheduled for S = R + u + r N S (u + c / 2) hours: on average each interruption costs a
--- start-up and half an interval. Hence S = (R + u) / (1 - r N (u + c / 2)), and the expected ratio is R / (S + (1 + r N
--- S) q), without the 1 for since=start. For long runs it approaches (1 - r N (u + c / 2)) / (1 + r N q). This is our
--- own first-order derivation for the quantities of that study. R, u, q and N are the means of the class; r is measured
--- over all GPU attempts with known nodes. The formula leaves out interruptions that depend on the job more than on its
--- nodes, and work that ends before its first checkpoint.
+-- The ratio follows Kokolis et al.: productive run time / wall-clock time in which the job ran or was in the queue,
+-- over all its attempts. Waits are counted per attempt; since=start excludes the first. A job counts if it asked for
+-- GPUs, is over, and all these times are known. Productive time is run time without each attempt's start-up and without
+-- the work lost since its last checkpoint. Both are defined as in failures/goodput, except that waits for the last part
+-- of a multi-node job count as start-up; idle GPUs do not reduce productive time. An attempt with an unknown end loses
+-- nothing, except with rule=retried if another attempt followed. With interruptions=node, only attempts with the status
+-- node_fail or a node_cause are cut short (view attempt_interruptions); all other attempts then lose nothing. ettr is
+-- the ratio of the sums, so long jobs weigh more. Its interval is that of a ratio estimator: 1.96 standard errors by
+-- linearization, with jobs assumed to be independent (Cochran, Sampling Techniques, 1977), on the scale of log(ettr /
+-- (1 - ettr)), which keeps the interval between 0 and 1. The median gives each job the same weight, and its interval
+-- assumes no distribution. The expected ratio models interruptions as a Poisson process whose rate r per node is the
+-- same for all jobs. A job on N nodes with R hours of work, start-up u, checkpoints every c hours and a wait of q
+-- before each attempt is allocated for S = R + u + r N S (u + c / 2) hours, because each interruption costs a start-up
+-- and, on average, half a checkpoint interval. Hence S = (R + u) / (1 - r N (u + c / 2)), and the expected ratio is R /
+-- (S + (1 + r N S) q), without the 1 for since=start. For long runs it approaches (1 - r N (u + c / 2)) / (1 + r N q).
+-- This is our own first-order derivation for the quantities of that study. R, u, q and N are the means of the class; r
+-- is measured over all GPU attempts with known nodes. The formula ignores interruptions that depend on the job more
+-- than on its nodes, and work that ends before its first checkpoint.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

@@ -6,33 +6,33 @@
 -- needs: statuses, gpu_count
 -- tenant: none
 -- merge: seen
--- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
--- param start_up_min: 0 | minutes that an attempt needs until it works, if no samples show it; 0: unknown, taken as none
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
--- column gpu_class: class | size class of the job; all: every class
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
+-- param start_up_min: 0 | start-up time of an attempt in minutes, used if no samples show it; 0 means unknown, and no start-up is counted
+-- param rule: stated {stated, retried} | attempts whose status marks them as cut short; retried adds attempts with an unknown end that were tried again
+-- column gpu_class: class | size class of the job, or all for every class
 -- column attempts: attempts | attempts whose GPU-hours are known
--- column held_gpu_hours: GPU-hours | allocated to them; the next five columns add up to it
+-- column held_gpu_hours: GPU-hours | allocated to these attempts; the next five columns add up to it
 -- column queued_gpu_hours: GPU-hours | allocated while parts of the multi-node job had not started; NULL if no part has a start
--- column start_up_gpu_hours: GPU-hours | allocated from then until the first use; NULL if nothing shows it
+-- column start_up_gpu_hours: GPU-hours | allocated from then until the first use; NULL if nothing shows the first use
 -- column lost_gpu_hours: GPU-hours | worked since the last checkpoint by attempts that were cut short; NULL if no end is known
--- column idle_gpu_hours: GPU-hours | idle time in what was not lost; NULL if no use is known
+-- column idle_gpu_hours: GPU-hours | idle part of the work that was not lost; NULL if no use is known
 -- column useful_gpu_hours: GPU-hours | the rest
--- column goodput_share: share | useful / held
+-- column goodput_share: share | useful_gpu_hours / held_gpu_hours
 -- column idle_known_share: share | GPU-hours with known use / GPU-hours that were not queued, start-up or lost
--- column end_unknown_share: share | GPU-hours of attempts of unknown end (none of it counts as lost here) / held
+-- column end_unknown_share: share | GPU-hours of attempts with an unknown end (none of them count as lost here) / held_gpu_hours
 -- rule:
--- Held is run time times GPUs of attempts that ended. Each attempt is divided by time from its start: queued, start-up,
--- work. If an attempt was cut short, its work since the last checkpoint is lost; the rest was idle or useful. So
--- nothing counts twice, and the five parts add up to held exactly, to the microsecond of a GPU, before they are
--- converted to hours. A part that is NULL counts as 0, so useful is an upper bound. Queued: until the last part of the
--- multi-node job starts, by the starts in placements (view attempt_phases); the other parts already had their GPUs and
--- could not begin. Start-up: from there to the first sample that shows a GPU of the attempt in use. If all samples are
--- 0 there is no start-up, and all of the time is idle. If samples begin later or never, start-up takes start_up_min, or
--- all the remaining time if that is less. Lost: attempts are cut short as in failures/lost_work. A checkpoint comes
--- every checkpoint_h hours of work, counted from the end of the start-up, so less is lost than in that query. Idle: in
--- the remaining time, samples times their interval, at most all of it, times 1 - mean use, as in the view attempt_use.
--- An attempt of a job without samples has the mean use of job_usage throughout. Only jobs with GPUs. Size classes come
--- first, then all.
+-- Held GPU time is run time times GPUs of attempts that ended. Each attempt is divided into consecutive phases: queued,
+-- start-up and work. If an attempt was cut short, its work since the last checkpoint is lost; the other work was idle
+-- or useful. So nothing counts twice, and the five parts add up to the held GPU time exactly, to the microsecond of a
+-- GPU, before they are converted to hours. A part that is NULL counts as 0, so useful GPU time is an upper bound.
+-- Queued: until the last part of the multi-node job starts, according to placements (view attempt_phases); the other
+-- parts already had their GPUs but could not begin. Start-up: from then to the first sample that shows a GPU of the
+-- attempt in use. If all samples are 0, there is no start-up, and all of the time is idle. If samples begin later or
+-- never, start-up takes start_up_min, or all the remaining time if that is less. Lost: attempts are cut short as in
+-- failures/lost_work. There is a checkpoint every checkpoint_h hours of work, counted from the end of the start-up, so
+-- less is lost than in that query. Idle: in the remaining time, samples times their interval, up to all of that time,
+-- times 1 - mean use, as in the view attempt_use. For an attempt of a job without samples, the mean use in job_usage
+-- applies throughout. Only jobs with GPUs are counted. Size classes come first, then all.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

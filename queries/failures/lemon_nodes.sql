@@ -8,25 +8,26 @@
 -- column node_id: text | the node
 -- column cluster: text | its cluster; NULL when unknown
 -- column rack: text | its rack; NULL when unknown
--- column failures: failures | failures after time in which the node worked
+-- column failures: failures | failures that ended a time in which the node worked
 -- column worked_h: hours | time in which the node worked
 -- column expected_failures: failures | worked_h times the cluster's rate
--- column failures_per_1000_d: 1/1000 d | failures / worked_h; NULL if the node never worked
--- column shrunk_per_1000_d: 1/1000 d | mean of the node's rate, given the record of all nodes
--- column shrunk_low: 1/1000 d | low end of the 95 % interval of that rate
--- column shrunk_high: 1/1000 d | high end of the interval
+-- column failures_per_1000_d: 1/1000 d | failures / worked_h, per 1,000 days; NULL if the node never worked
+-- column shrunk_per_1000_d: 1/1000 d | expected rate of the node, given the records of all nodes
+-- column shrunk_low: 1/1000 d | lower end of that rate's 95 % interval
+-- column shrunk_high: 1/1000 d | upper end of the interval
 -- column probability: 0..1 | probability that the node's rate is above `times` times the cluster's
 -- column lemon: true or false | whether probability is at least `least`
 -- rule:
--- Failures and the time between them are those of failures/time_between, over all causes. Chance dominates the record
--- of a node with few failures, so we shrink its rate towards that of the other nodes, the more the shorter its own
--- record is. The rates of nodes are taken as gamma distributed, with shape a and mean m by maximum likelihood over all
--- nodes, so the number of failures is negative binomial. Given k failures in T hours, the rate of a node is gamma
--- distributed with shape a + k and mean (a + k) / (a / m + T): empirical Bayes (Robbins, 1956; Carlin and Louis, 2000).
--- The interval and the probability come from that distribution. If nodes do not differ (a has no limit), each has the
--- cluster's rate, and none is a lemon. The cluster's rate is all failures / all hours. If a repair does not help,
--- failures follow each other on one node, and they count like any others. Unlike failures/by_node, this query uses
--- records of machines, not of jobs. Sorted by probability, most likely first.
+-- Failures and the times between them are those of failures/time_between, over all causes. Noise dominates the record
+-- of a node with few failures, so we shrink its rate towards that of the other nodes. The shorter its own record, the
+-- stronger the shrinkage. The nodes' rates are assumed to be gamma distributed, with shape a and mean m estimated by
+-- maximum likelihood over all nodes, so the number of failures is negative binomial. Given k failures in T hours, the
+-- rate of a node is gamma distributed with shape a + k and mean (a + k) / (a / m + T). This is empirical Bayes
+-- (Robbins, 1956; Carlin and Louis, 2000). The interval and the probability come from that distribution. If nodes do
+-- not differ (a is unbounded), every node has the cluster's rate, and none is a lemon. The cluster's rate is all
+-- failures / all hours. If a repair does not help, failures follow each other on one node, and they count like any
+-- others. Unlike failures/by_node, this query uses records of machines, not of jobs. Sorted by probability, most likely
+-- first.
 SELECT
     node_id,
     cluster,

@@ -5,27 +5,28 @@
 -- also: placements, node_events, failures
 -- needs: statuses, gpu_count
 -- tenant: none
--- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
--- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
+-- param rule: stated {stated, retried} | attempts whose status marks them as cut short; retried adds attempts with an unknown end that were tried again
 -- column status: text | how the attempts ended; NULL when unknown
 -- column cause: text | why one of their nodes went out of service as they ended, otherwise the category of the reason in their log
--- column attempts: attempts | attempts that were cut short like this
--- column gpu_hours: GPU-hours | allocated to them; NULL if it is known for none
--- column lost_gpu_hours: GPU-hours | the part since the last checkpoint
+-- column attempts: attempts | attempts that were cut short in this way
+-- column gpu_hours: GPU-hours | allocated to these attempts; NULL if none is known
+-- column lost_gpu_hours: GPU-hours | allocated since the last checkpoint
 -- column lost_share: share | lost_gpu_hours / GPU-hours of all attempts
--- column failed_jobs_gpu_hours: GPU-hours | allocated to those of them whose job ended badly after all its attempts
--- column unknown_size: attempts | of these, attempts with unknown run time or GPUs; they are in none of the GPU-hours
+-- column failed_jobs_gpu_hours: GPU-hours | allocated to the attempts whose job ended badly after all its attempts
+-- column unknown_size: attempts | of these, attempts with unknown run time or GPUs; the GPU-hours exclude them
 -- rule:
--- Attempts that were cut short are the interrupted ones of the view attempt_interruptions: failed, timeout, node_fail,
--- out_of_memory, preempted, or any except completed that ended as one of their nodes failed. rule=retried adds attempts
--- of unknown end that another attempt followed. Attempts that completed, were cancelled by the user, or still run lose
--- nothing. Logs do not record checkpoints, so we assume them: one every checkpoint_h hours from the start of the
--- attempt, at no cost, and each next attempt continues from the last one. Lost is the run time modulo checkpoint_h,
--- times GPUs: nothing if the attempt ends with a checkpoint. A job that failed for good loses the same, because its
--- saved work can be used again; failed_jobs_gpu_hours is the loss if nobody uses it. Start-up counts as lost with the
--- rest; failures/goodput removes it. cause is the cause of the node's failure (the word of the table node_events,
--- unknown if none was given), otherwise the category of the attempt's log in the table failures: infrastructure, engine
--- or user. It is NULL if neither is known. Sorted by GPU-hours lost, most first.
+-- Attempts that were cut short are the interrupted attempts of the view attempt_interruptions: their status is failed,
+-- timeout, node_fail, out_of_memory or preempted, or they ended as one of their nodes failed and did not complete.
+-- rule=retried adds attempts of unknown end that another attempt followed. Attempts that completed, were cancelled by
+-- the user, or still run lose nothing. Logs do not record checkpoints, so we assume one every checkpoint_h hours from
+-- the start of the attempt, at no cost. The next attempt continues from the last checkpoint. The lost GPU time is the
+-- run time modulo checkpoint_h, times GPUs, which is 0 if the attempt ends with a checkpoint. A job that failed for
+-- good loses the same, because its saved work can be used again; failed_jobs_gpu_hours is the loss if nobody uses it.
+-- Start-up time since the last checkpoint counts as lost; failures/goodput excludes it. cause is the cause of the
+-- node's failure (the word in the node_events table, or unknown if none was given). Without a node failure, it is the
+-- category that the failures table gives for the attempt's log: infrastructure, engine or user. It is NULL if neither
+-- is known. Sorted by GPU-hours lost in descending order.
 WITH every AS (
     SELECT CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)
         ELSE error('checkpoint_h must be 0 or more') END AS us

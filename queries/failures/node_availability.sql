@@ -6,15 +6,14 @@
 -- column node_id: text | the node
 -- column observed_h: hours | observed time of the trace
 -- column down_h: hours | time in which the node was down, drained or in maintenance; overlapping times count once
--- column events: events | such events of the node, including those inside another one
--- column outages: outages | times out of service after overlapping and adjoining events are combined
+-- column events: events | such events of the node, including events within another event
+-- column outages: outages | periods out of service after overlapping and adjoining events are combined
 -- column availability_share: share | 1 - down_h / observed_h; NULL if the trace covers no time
 -- rule:
--- The observed time goes from the first to the last of the times in jobs, attempts and node_events. It is the same for
--- every node, because the trace does not show when a node was bought. Nodes are those of the table nodes and of
--- node_events, so a node that never failed counts as available if the source lists it. An event without an end lasts to
--- the end of the observed time. A degraded node still takes jobs, so it is available. Sorted by availability, lowest
--- first.
+-- The observed time runs from the first to the last of the times in jobs, attempts and node_events. It is the same for
+-- every node, because the trace does not show when a node was bought. The nodes are those in the nodes and node_events
+-- tables, so a node that never failed counts as available if the source lists it. An event without an end lasts to the
+-- end of the observed time. A degraded node still takes jobs, so it is available. Sorted by availability, lowest first.
 WITH by_node AS (
     SELECT node_id, sum(events) AS events, count(*) AS outages, sum(until - since) AS us
     FROM node_outages GROUP BY node_id

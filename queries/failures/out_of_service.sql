@@ -3,19 +3,19 @@
 -- paper: none
 -- tables: node_events
 -- also: nodes
--- column cause: text | cause, in the same words for every source; NULL if no reason was given
+-- column cause: text | cause, with the same name for every source; NULL if no reason was given
 -- column state: text | down, drained, maintenance or degraded
 -- column nodes: nodes | nodes with such an event
--- column events: events | times in which a node was in this state for this cause
+-- column events: events | number of times that a node was in this state for this cause
 -- column going_on: events | of these, events without an end
 -- column node_hours: hours | total time of the events that ended
--- column gpu_hours: GPU-hours | the same times the GPUs of the node; nodes of unknown size are excluded
--- column p50_hours: hours | median time to the end
--- column longest_hours: hours | the longest time to the end
+-- column gpu_hours: GPU-hours | node-hours times the GPUs of the node; nodes of unknown size are excluded
+-- column p50_hours: hours | median time from start to end
+-- column longest_hours: hours | longest time from start to end
 -- rule:
 -- Each row of node_events counts once, even if two events of one node overlap, so the same hours may count for several
 -- causes. An event without an end has no length and counts only in events and going_on. A degraded node still takes
--- jobs, so its GPUs are not out of service. Sorted by GPU-hours, most first.
+-- jobs, so its GPUs are not out of service. Sorted by GPU-hours in descending order.
 WITH lasting AS (
     SELECT
         e.node_id,

@@ -15,11 +15,11 @@
 -- column gpu_hours: GPU-hours | run time to failure times GPUs, summed over the trials; NULL when none is known
 -- column rtf_demand_share: share | gpu_hours / gpu_hours of all reasons
 -- rule:
--- A trial is a failed attempt; trials / jobs and trials / users are the paper's repetition factors. The run time to
+-- A trial is a failed attempt. trials / jobs and trials / users are the paper's repetition factors. The run time to
 -- failure (RTF) is the attempt's run time, from start to end, in seconds (the paper uses minutes). Trials of unknown
 -- run time are counted but not used for the percentiles. rtf_demand_share is the paper's share of RTF x Demand. An
--- attempt listed twice with one reason counts once; with two reasons it counts for each. Reasons come from the rules of
--- the log classifier. Sorted by trials, most first. Percentiles interpolate linearly.
+-- attempt listed twice with the same reason counts once; an attempt with two reasons counts for each. Reasons come from
+-- the rules of the log classifier. Sorted by trials in descending order. Percentiles interpolate linearly.
 WITH trials AS (
     SELECT DISTINCT job_id, attempt, reason, category
     FROM failures

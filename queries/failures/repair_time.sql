@@ -1,19 +1,20 @@
 -- title: Time until nodes are back in service, by cause
--- question: How long does it take until a node is back in service, by cause?
+-- question: How long does it take to return a node to service, by cause?
 -- paper: none
 -- tables: node_events
--- column cause: text | cause, in the same words for every source; NULL if no reason was given
+-- column cause: text | cause, with the same name for every source; NULL if no reason was given
 -- column state: text | down, drained or maintenance
--- column events: events | times in which a node was out of service for this cause
+-- column events: events | number of times that a node was out of service for this cause
 -- column going_on: events | of these, events without an end
--- column p50_h: hours | time after which half of them were over, by Kaplan-Meier; NULL if half were not
+-- column p50_h: hours | time after which half of the events were over, by Kaplan-Meier; NULL if fewer than half were
 -- column p90_h: hours | the same for nine in ten
--- column mean_h: hours | mean of those that ended; NULL if none did
+-- column mean_h: hours | mean over the events that ended; NULL if none did
 -- rule:
--- The time from the start of an event to its end. An event without an end lasts at least to the last time in
--- node_events and counts as right-censored; leaving it out would make repairs look quicker than they are. An event
--- inside another one of its node counts separately. Degraded nodes are excluded. The Kaplan-Meier estimate is that of
--- Kaplan and Meier (1958); its quantile is the first time at which the share still out of service is 1 - q or less.
+-- The repair time runs from the start of an event to its end. An event without an end lasts at least to the last time
+-- in node_events and counts as right-censored; excluding it would make repairs look quicker than they are. An event
+-- within another event of the same node counts separately. Degraded nodes are excluded. The Kaplan-Meier estimate
+-- follows Kaplan and Meier (1958); its q-quantile is the first time at which the share still out of service is 1 - q or
+-- less.
 WITH last AS (SELECT greatest(max(start_time), max(end_time)) AS t FROM node_events),
 
 lasting AS (

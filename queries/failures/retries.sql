@@ -5,15 +5,15 @@
 -- needs: retries, gpu_count
 -- column gpu_class: class | size class of the job
 -- column jobs: jobs | jobs of this class
--- column mean_retries: retries | mean of attempts - 1 over the jobs with an attempt
+-- column mean_retries: retries | mean of (attempts - 1) over the jobs with an attempt
 -- column unsuccessful_share: share | unsuccessful jobs / jobs with a known status
 -- column timeout_share: share | jobs that hit their time limit (timeout) / jobs with a known status
 -- interval unsuccessful_share: proportion of _known
 -- rule:
--- Retries of a job are its attempts minus one; jobs that never started are not part of the mean. Unsuccessful is
--- failed, timeout, node_fail or out_of_memory; a status that is missing or 'unknown' is not known. Running and waiting
--- jobs have a known status and are not unsuccessful. Jobs of unknown size are excluded. A log with one status per job
--- does not say why an earlier attempt ended: a retry may follow a preemption.
+-- A job's retries are its attempts minus one; jobs that never started are excluded from the mean. A job is unsuccessful
+-- if its status is failed, timeout, node_fail or out_of_memory; a missing or 'unknown' status is not known. Running and
+-- waiting jobs have a known status and do not count as unsuccessful. Jobs of unknown size are excluded. A log with one
+-- status per job does not show why an earlier attempt ended, so a retry may follow a preemption.
 SELECT
     gpu_class,
     count(*) AS jobs,

@@ -3,7 +3,7 @@
 -- paper: Philly Table 7 and Fig 10 (ATC'19), by size instead of reason
 -- tables: jobs, attempts
 -- needs: statuses, gpu_count
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- column gpu_class: class | size class of the job
 -- column failures: attempts | failed attempts whose run time is known
 -- column p50_s: s | median run time to failure
@@ -13,10 +13,10 @@
 -- column timeouts: attempts | of the failures, those with status timeout
 -- interval p50_s: median of failures
 -- rule:
--- The run time to failure is that of the failed attempt, from its start to its end. Failed is failed, timeout,
--- node_fail or out_of_memory. rule=retried adds attempts of unknown end that another attempt followed (see the view
--- attempt_outcomes). This is the right reading for Philly, which has one status per job. Jobs of unknown size are
--- excluded. The time is an upper bound of the loss, because checkpoints are not known. Percentiles interpolate
+-- The run time to failure is that of the failed attempt, from its start to its end. An attempt failed if its status is
+-- failed, timeout, node_fail or out_of_memory. rule=retried adds attempts of unknown end that another attempt followed
+-- (see the view attempt_outcomes). This rule suits Philly, which has one status per job. Jobs of unknown size are
+-- excluded. The run time is an upper bound on the loss, because checkpoints are not known. Percentiles interpolate
 -- linearly.
 SELECT
     gpu_class,

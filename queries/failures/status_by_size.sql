@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: statuses, gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- column gpu_class: class | size class of the job
 -- column status: text | final status of the job; NULL when unknown
 -- column jobs: jobs | jobs of this class with this status
@@ -12,7 +12,7 @@
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- interval jobs_share: proportion of _class_jobs
 -- rule:
--- The shares of one class sum to 1. Jobs of unknown size are excluded. GPU time as in overview/status.
+-- The shares of one class sum to 1. Jobs of unknown size are excluded. GPU time is defined as in overview/status.
 WITH by_class AS (
     SELECT
         gpu_class,

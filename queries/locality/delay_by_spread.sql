@@ -11,9 +11,9 @@
 -- column p90_s: s | 90th percentile
 -- interval p50_s: median of jobs
 -- rule:
--- The delay is the first wait of each job: the start of attempt 0 minus submission. Only jobs with GPUs, in every
--- class; the paper plots 5-8 and >8. Jobs of unknown size or with an unknown number of nodes are excluded. Percentiles
--- interpolate linearly.
+-- The delay is the first wait of each job: the start of attempt 0 minus the submission. Only jobs with GPUs are
+-- counted, in every class; the paper plots 5-8 and >8. Jobs of unknown size or on an unknown number of nodes are
+-- excluded. Percentiles interpolate linearly.
 SELECT
     gpu_class,
     node_count,

@@ -1,21 +1,21 @@
 -- title: How far jobs are spread beyond the fewest nodes
 -- question: How many jobs run on more nodes than they need, and do they wait less in return?
--- paper: relaxed locality of Philly's scheduler (ATC'19), here as a number
+-- paper: relaxed locality of Philly's scheduler (ATC'19), quantified here
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count, node_count
--- param gpus_per_node: 8 | GPUs of one node, used to compute the fewest nodes that a job needs
+-- param gpus_per_node: 8 | GPUs per node, used to compute the fewest nodes that a job needs
 -- column gpu_class: class | size class of the job
 -- column relaxation: nodes per node | nodes of the job / fewest nodes that fit it; 1 is strict locality
 -- column jobs: jobs | jobs of this class and relaxation
 -- column jobs_share: share | jobs / jobs of the class with a known number of nodes
--- column mean_queue_s: s | mean first wait of the jobs whose wait is known
--- column waits: jobs | of these, jobs whose first wait is known
+-- column mean_queue_s: s | mean first wait of the jobs whose first wait is known
+-- column waits: jobs | number of these jobs
 -- rule:
--- relaxation = node_count / ceil(gpu_count / gpus_per_node), of the job's first attempt. Only jobs with GPUs; jobs of
--- unknown size or with an unknown number of nodes are excluded. The first wait is that of locality/delay_by_spread. A
--- value below 1 means that the nodes are larger than gpus_per_node. If processes without a GPU have their own nodes,
--- such as the parameter servers of PAI, these nodes count too.
+-- relaxation is node_count / ceil(gpu_count / gpus_per_node) for the job's first attempt. Only jobs with GPUs are
+-- counted; jobs of unknown size or on an unknown number of nodes are excluded. The first wait is that of
+-- locality/delay_by_spread. A relaxation below 1 means that the nodes have more than gpus_per_node GPUs. If processes
+-- without a GPU have nodes of their own, as PAI's parameter servers do, these nodes also count.
 WITH relaxed AS (
     SELECT
         j.gpu_class,

@@ -4,7 +4,7 @@
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index
 -- merge: sampled, counted
--- param rule: any_node {any_node, same_node} | another job on any node of the attempt, or on the node of the sample
+-- param rule: any_node {any_node, same_node} | another job on any node of the attempt, or only on the node of the sample
 -- column gpu_count: GPUs | GPUs of the attempt
 -- column colocated: true or false | whether another job had GPUs on the attempt's nodes at the time of the sample
 -- column samples: samples | one sample is one GPU for one sampling interval
@@ -16,13 +16,13 @@
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
 -- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. Each
 -- sample is classified separately, so an attempt can have samples of both kinds. A job occupies a node from
--- floor_to_minute(start) up to the end of its attempt, half-open, as defined in the view shared_node_times: attempts of
--- the same job are not neighbours, and neither are attempts without a start or an end. rule=any_node: a multi-node job
--- runs at the pace of its slowest part, so all its samples count as colocated while any of its nodes is shared.
--- rule=same_node: only the samples on the shared node do. The two rules differ only for attempts on several nodes.
--- Attempts of unknown size are excluded. Times are split into hours, so the joins are equalities and memory stays
--- small. The hours are split again where the attempt becomes colocated or alone, before the samples are joined: these
--- pieces are few, and each sample is looked up once.
+-- floor_to_minute(start) up to the end of its attempt (half-open), as defined in the view shared_node_times: attempts
+-- of the same job are not neighbours, and neither are attempts without a start or an end. With rule=any_node, all
+-- samples of a multi-node job count as colocated while any of its nodes is shared, because the job runs at the pace of
+-- its slowest part. With rule=same_node, only the samples on the shared node do. The two rules differ only for attempts
+-- on several nodes. Attempts of unknown size are excluded. Times are split into hours, so the joins are equalities and
+-- memory stays small. Before the samples are joined, the hours are split again where the attempt becomes colocated or
+-- alone. There are few such pieces, and each sample is looked up once.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time
     FROM gpu_utilization
@@ -43,7 +43,7 @@ held AS (
     WHERE a.gpu_count IS NOT NULL AND date_trunc('minute', a.start_time) <= d.last_time AND a.end_time > d.first_time
 ),
 
--- Nodes with the same held_id and judged_node are colocated together: all nodes of the attempt, or each node
+-- Nodes with the same held_id and judged_node are colocated together. These are all nodes of the attempt, or each node
 -- separately.
 held_nodes AS (
     SELECT
@@ -109,7 +109,7 @@ shared AS (
     WHERE n.since < h.until AND n.until > h.since
 ),
 
--- Nodes that become shared count +1 at that time, nodes that stop being shared count -1.
+-- A node counts +1 when it becomes shared and -1 when it stops being shared.
 changes AS (
     SELECT held_id, judged_node, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
     UNION ALL
@@ -163,7 +163,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

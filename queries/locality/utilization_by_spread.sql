@@ -14,8 +14,9 @@
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
 -- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. The
--- paper's table consists of the rows of 16 GPUs. Size and nodes are those of the attempt, which may differ from those
--- of the job's first attempt; the nodes are counted from its placements. Attempts of unknown size are excluded.
+-- paper's table consists of the rows for 16 GPUs. Size and number of nodes are those of the attempt, which may differ
+-- from those of the job's first attempt; the nodes are counted in the attempt's placements. Attempts of unknown size
+-- are excluded.
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
     FROM placements
@@ -47,7 +48,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

@@ -9,7 +9,7 @@
 -- column mean_jobs_per_day: jobs/day | jobs / days from the first to the last submission
 -- rule:
 -- Hours and days are local to the trace's time zone. The days are all calendar days from the first to the last
--- submission, including both and days without a submission (view submissions_by_hour). Jobs without a submission time
+-- submission, both included, even days without a submission (view submissions_by_hour). Jobs without a submission time
 -- are excluded. All 24 hours have a row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
 WITH span AS (
     SELECT max(days) AS days, sum(sized_jobs) AS sized_jobs

@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- column gpu_class: class | size class of the job; NULL when its GPU count is unknown
 -- column jobs: jobs | jobs of this size, with any status
 -- column jobs_share: share | jobs / all jobs
@@ -12,8 +12,9 @@
 -- column gpu_hours_share: share | gpu_hours / all known GPU-hours
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
--- including gaps between attempts. The class is that of jobs.gpu_count. Jobs of unknown size keep a row.
+-- With gpu_time=attempts, GPU time is the sum of run_s * gpu_count over the attempts. With gpu_time=with_gaps, it is
+-- run_s * gpu_count of the job, which includes gaps between attempts. The class is that of jobs.gpu_count. Jobs of
+-- unknown size have a row of their own.
 WITH by_class AS (
     SELECT
         gpu_class,

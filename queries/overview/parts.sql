@@ -6,33 +6,34 @@
 -- needs: queueing
 -- merge: hours
 -- tenant: own
--- param users: 30 | number of users with their own rows; those with the most GPU time are taken
--- param step_s: 0 | length of the intervals for averaging owned GPUs [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
--- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param users: 30 | number of users that get their own rows, starting with the most GPU time
+-- param step_s: 0 | length of the intervals for averaging owned GPUs [s], or 0 for the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
+-- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column kind: text | what is counted: waits, ended, held, waiting, owned, used or time
 -- column span: number | number of the time span, from 1; NULL for ends after the last span or at an unknown time
 -- column cluster: text | cluster of the jobs or of the nodes
 -- column vc: text | tenant of the jobs
 -- column partition: text | partition of the jobs
 -- column user: text | user of the jobs, in the rows by user
--- column by_user: true or false | whether the row is by cluster and user; the other rows are by everything except the user
+-- column by_user: true or false | whether the row is by cluster and user; the other rows are split by everything except the user
 -- column gpu_model: text | GPU model that the jobs ran on
--- column gpu_class: class | size class of the jobs; all these columns are NULL if the value is unknown or the row is not about jobs
--- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; other kinds: NULL
+-- column gpu_class: class | size class of the jobs; like the columns above, NULL if the value is unknown or the row is not about jobs
+-- column bin: number | waits: length in twentieths of a decade above 1 s, -1 if shorter, NULL when unknown; other kinds: NULL
 -- column status: text | ended: completed or other
 -- column jobs: number | waits and ended: jobs; used: samples, each counted as the GPUs it covers; other kinds: NULL
 -- column amount: see kind | waits: sum of the waits [s]; ended, held, waiting, owned: GPU*s; used: sum of utilization [%]; time: length [s]
 -- rule:
--- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and for some users by cluster and user. In
--- both cases the rows add up: the rows of a part of the cluster and of the time give its numbers, and all rows give the
--- numbers of overview/through_time. Spans are those of the view page_spans. waits: jobs with GPUs (all jobs if the
--- trace has none), by the span of their submission. ended: jobs whose GPU time is known, by the span of their end. held
--- and waiting: the time for which attempts had GPUs and for which jobs waited for them, span by span, within the
--- intervals that queuing/gpu_time_held counts. An interval belongs to the span in which it begins. owned: the capacity
--- of clusters in these intervals. used: samples of all GPUs with telemetry, allocated or not; a sample of a part of a
--- GPU weighs as that part. time: how much of each span these intervals cover.
+-- Jobs are counted twice: once by cluster, tenant, partition, GPU model and size, and once, for some users, by cluster
+-- and user. In both cases the rows add up: the rows for one part of the cluster and one part of the time give the
+-- numbers for those parts, and all rows together give the numbers of overview/through_time. Spans are those of the view
+-- page_spans. waits: jobs with GPUs (all jobs if no job in the trace has any), by the span of their submission. ended:
+-- jobs whose GPU time is known, by the span of their end. held and waiting: the time for which attempts had GPUs and
+-- the time for which jobs waited for GPUs, per span, within the intervals that queuing/gpu_time_held counts. An
+-- interval belongs to the span in which it begins. owned: the clusters' capacity in these intervals. used: samples of
+-- all GPUs with telemetry, allocated or not. A sample of a part of a GPU is weighted by the size of that part. time:
+-- how much of each span these intervals cover.
 WITH moment AS (
     SELECT
         p.first AS since,
@@ -84,7 +85,7 @@ span AS (
     WHERE i.number < m.spans
 ),
 
--- An interval belongs to the span in which it begins; this is the time of these intervals.
+-- An interval belongs to the span in which it begins. This is the total time of a span's intervals.
 held_span AS (
     SELECT
         s.number,

@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: statuses
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- column status: text | final status of the job; NULL when unknown
 -- column jobs: jobs | jobs with this status, of any size
 -- column jobs_share: share | jobs / all jobs
@@ -15,9 +15,9 @@
 -- column cpu_jobs_share: share | jobs without GPUs of this status / all jobs without GPUs; NULL if there is none
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
--- including the gaps between attempts. Jobs with GPUs have a gpu_count above 0, jobs without GPUs have 0. Running and
--- waiting jobs are included; time that is not known yet adds nothing.
+-- With gpu_time=attempts, GPU time is the sum of run_s * gpu_count over the attempts. With gpu_time=with_gaps, it is
+-- run_s * gpu_count of the job, which includes gaps between attempts. Jobs with GPUs have a gpu_count above 0, and jobs
+-- without GPUs have 0. Running and waiting jobs are included, but their time adds nothing until it is known.
 WITH by_status AS (
     SELECT
         status,

@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts, placements, nodes, gpu_utilization, capacity, doubtful_times
 -- tenant: compared
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
 -- column metric: text | name of the metric
 -- column value: see unit | value of the metric; NULL if the trace does not show it
 -- column unit: text | unit of the value
@@ -17,11 +17,12 @@
 -- whose value is known; queue_s is first start minus submission. completed_share: jobs completed / all jobs;
 -- unknown_status_share: jobs with an unknown status / all jobs. gpu_mean_queue_s to gpu_unknown_status_share cover jobs
 -- with GPUs (gpu_count above 0), and cpu_median_queue_s to cpu_completed_share cover CPU jobs (gpu_count 0). Each uses
--- the jobs of that kind with a known value; shares are of all jobs of that kind. gpu_failed_share: jobs with the status
--- failed; gpu_timeout_share: status timeout, which failed does not include. days_covered: last submission minus first
--- submission. impossible_times: number of impossible times in the log; they count as unknown here. hour_in_doubt_times:
--- times for which a clock change leaves two possible instants; gpu_hours_in_doubt: the resulting uncertainty of
--- gpu_hours, the sum of latest - earliest times GPUs over the attempts whose run time counts.
+-- the jobs of that kind whose value is known; shares are relative to all jobs of that kind. gpu_failed_share: jobs with
+-- the status failed. gpu_timeout_share: jobs with the status timeout, which failed does not include. days_covered: last
+-- submission minus first submission. impossible_times: number of impossible times in the log; they count as unknown
+-- here. hour_in_doubt_times: times for which a clock change leaves two possible instants. gpu_hours_in_doubt: the
+-- resulting uncertainty of gpu_hours, which is the sum of (latest - earliest) * GPUs over the attempts whose run time
+-- counts.
 WITH job_totals AS (
     SELECT
         count(*) AS jobs,

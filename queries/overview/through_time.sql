@@ -1,37 +1,37 @@
--- title: The numbers of the first screen, through time
+-- title: The numbers of the first screen, over time
 -- question: How did waits, use and outcomes change?
 -- paper: none
 -- tables: jobs, attempts
 -- also: capacity, nodes, gpu_utilization
 -- needs: queueing
 -- merge: hours
--- param step_s: 0 | length of the intervals for averaging allocated GPUs [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
--- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param step_s: 0 | length of the intervals for averaging allocated GPUs [s], or 0 for the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
+-- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- param from_us: 0 | start of the time to cover [us since 1970]; 0: start of the trace
 -- param to_us: 0 | end of the time to cover, exclusive [us since 1970]; 0: the last submission
 -- column period: text | whole (the time up to the last submission), half, or span
 -- column number: number | number of the period among those of its kind, from 1
 -- column start_time: time | start of the period [UTC]
 -- column end_time: time | end of the period [UTC]
--- column jobs: jobs | jobs submitted in the period: jobs with GPUs, or all jobs if the trace has none
--- column started: jobs | of these, jobs whose wait is known
+-- column jobs: jobs | jobs submitted in the period: jobs with GPUs, or all jobs if no job in the trace has any
+-- column started: jobs | of these jobs, the number whose wait is known
 -- column mean_wait_s: s | mean wait of these jobs, from the submission to the first start
 -- column p90_wait_s: s | 90th percentile of these waits
 -- column waited_h: hours | sum of these waits
 -- column held_share: share | GPU time allocated / GPU time owned; NULL when the capacity is unknown
--- column used_share: share | mean utilization of the GPUs that have telemetry, allocated or not; NULL without any
--- column completed_share: share | GPU time of completed jobs / GPU time of all jobs, by when jobs ended; NULL when none ended
+-- column used_share: share | mean utilization of the GPUs that have telemetry, allocated or not; NULL if none has
+-- column completed_share: share | GPU time of completed jobs / GPU time of all jobs, for jobs that ended in the period; NULL if none did
 -- rule:
 -- The time from the first moment of the trace to its last submission is divided into spans of equal length (see the
--- view page_spans; the last may be shorter), and into two halves, at a whole hour. held_share: see
+-- view page_spans; the last span may be shorter), and into two halves split at a full hour. held_share: see
 -- queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples have the same
--- weight, whether a job used the GPU or not. Samples of a part of a GPU weigh as that part (see attempt_samples), and
--- do not count if the part is unknown. completed_share: see overview/status; a job belongs to the period in which it
--- ended. The whole and its last half also include jobs that ended later or at an unknown time. With from_us or to_us,
--- the query counts jobs that were submitted or ended in that time, and intervals and samples that begin in it. Its
--- spans are those of the whole; the first and the last may be shorter.
+-- weight, whether or not a job used the GPU. A sample of a part of a GPU is weighted by the size of that part (see
+-- attempt_samples), and is excluded if that size is unknown. completed_share: see overview/status; a job belongs to the
+-- period in which it ended. The whole and its last half also include jobs that ended later or at an unknown time. With
+-- from_us or to_us, the query counts jobs that were submitted or ended in the selected time, and intervals and samples
+-- that begin in it. The spans are the same as without these parameters, but the first and the last may be shorter.
 WITH
 looked_at AS (
     SELECT

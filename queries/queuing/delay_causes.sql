@@ -4,13 +4,13 @@
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
 -- tenant: compared
--- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota, or as a proxy its peak or 95th percentile
--- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
+-- param quota: auto {auto, capacity, peak, p95} | what {tenant.a} may use: its recorded quota or, as a proxy, its peak or 95th percentile
+-- param capacity: observed {observed, listed} | source of a node's GPU count: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits longer than 0 s
 -- column fair_share_waits: waits | of these, waits caused mainly by the quota
 -- column fragmentation_waits: waits | of these, waits caused mainly by fragmentation; NULL when no nodes are known
--- column other_waits: waits | the other waits; the three add up to waits
+-- column other_waits: waits | the other waits; the three kinds add up to waits
 -- column fair_share_share: share | fair_share_waits / waits
 -- column fragmentation_share: share | fragmentation_waits / waits
 -- column wait_s: s | total waiting time
@@ -19,11 +19,11 @@
 -- interval fair_share_share: proportion of waits
 -- interval fragmentation_share: proportion of waits
 -- rule:
--- At each moment of a wait for g GPUs in the {tenant.one} v: fair share while (GPUs of v in use) + g > (quota of v); otherwise
--- fragmentation while no nodes could take g GPUs on the fewest nodes that fit them; otherwise other. The counts
--- classify each wait by its main cause, and the last three columns add up seconds; Philly uses both. Quotas are rarely
--- published: the note next to the result names the source, and says when it is a proxy. Waits of 0 s, unknown waits,
--- and jobs of unknown size are excluded.
+-- Each moment of a wait for g GPUs in the {tenant.one} v has one cause. The cause is fair share while (GPUs of v in
+-- use) + g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes that fit
+-- them, and other at all other times. The counts classify each wait by its main cause, and the last three columns add
+-- up seconds; Philly uses both. Quotas are rarely published. The note next to the result names the source, and says if
+-- it is a proxy. Waits of 0 s, unknown waits, and jobs of unknown size are excluded.
 SELECT
     gpu_class,
     count(*) AS waits,

@@ -3,12 +3,12 @@
 -- paper: none
 -- tables: jobs
 -- needs: run_time, gpu_count
--- param most: 12 | number of tenants with their own rows; those with the most values are taken
+-- param most: 12 | number of tenants that get their own rows, starting with the most values
 -- column measure: text | run time or wait
 -- column scope: text | set of values: all, or those of a size, a cluster or a tenant
--- column cluster: text | the cluster, of scopes cluster and tenant; NULL when unknown
--- column vc: text | the tenant, of scope tenant; NULL when unknown
--- column gpu_class: class | the size class, of scope size
+-- column cluster: text | the cluster, in the scopes cluster and tenant; NULL when unknown
+-- column vc: text | the tenant, in the scope tenant; NULL when unknown
+-- column gpu_class: class | the size class, in the scope size
 -- column number: jobs | jobs with a known run time, or with a known wait
 -- column mean_s: s | mean
 -- column p0_s: s | shortest
@@ -35,11 +35,11 @@
 -- column p99_s: s | 99th percentile
 -- column p100_s: s | longest
 -- rule:
--- Only jobs with GPUs, of every status. Run times are those of queuing/run_time. The wait of a job is the time from its
--- submission to its first start, as on the first screen; queuing/queue_delay has the queueing delay per attempt. The
--- percentiles are points of the distribution's curve; they interpolate linearly between the two nearest values. Clusters
--- and tenants have rows if there are several. Among tenants, those with the most values of a measure have rows, and
--- among equals the first by name.
+-- Only jobs with GPUs are counted, whatever their status. Run times are those of queuing/run_time. The wait of a job is
+-- the time from its submission to its first start, as on the first screen; queuing/queue_delay has the queueing delay
+-- per attempt. The percentiles are points on the distribution curve; they interpolate linearly between the two nearest
+-- values. Clusters have rows if there are several, and so do tenants. The tenants with the most values of a measure get
+-- rows; ties are broken by name.
 WITH one AS (
     SELECT 'run time' AS measure, cluster, vc, gpu_class, class_order, run_s AS value_s
     FROM job_classes

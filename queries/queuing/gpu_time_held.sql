@@ -4,22 +4,22 @@
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements
 -- needs: queueing, gpu_count
--- param step_s: 0 | length of the averaging intervals [s]; 0: the shortest that a page can show
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
--- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param step_s: 0 | length of the averaging intervals [s], or 0 for the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
+-- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column metric: text | name of the metric
 -- column value: see unit | value over all clusters; NULL if the trace does not show it
 -- column unit: text | unit of the value
 -- rule:
 -- Sums over the intervals of queuing/cluster_timeline (see there). held_share: GPU time allocated / GPU time owned.
--- held_gpus: the mean number of GPUs allocated. Both use only intervals that end by the last submission: later ones
--- show the logged jobs draining, not how full the cluster was. If no interval ends by then, all are used. If the
--- capacity of a cluster is unknown, held_share leaves it out. owned_gpus: the mean capacity of the clusters over the
--- whole trace. held_gpu_hours: GPU time allocated over the whole trace; NULL for a trace of one interval.
--- running_gpu_hours: the part of attempts that still run, from their start to the last moment that the trace names, or
--- to the time limit that they passed or the later run that has their GPUs (see the view open_attempts); gpu_hours of
--- overview/summary does not count it.
+-- held_gpus: the mean number of GPUs allocated. Both use only intervals that end by the last submission, because later
+-- intervals show the logged jobs draining, not how full the cluster was. If no interval ends by then, all are used. If
+-- the capacity of a cluster is unknown, held_share excludes that cluster. owned_gpus: the mean capacity of the clusters
+-- over the whole trace. held_gpu_hours: GPU time allocated over the whole trace; NULL for a trace of one interval.
+-- running_gpu_hours: the part of it allocated to attempts that still run. They count from their start to the last
+-- moment in the trace, or to an earlier time: the time limit that they passed, or the later run that has their GPUs
+-- (see the view open_attempts). gpu_hours of overview/summary excludes this part.
 WITH load AS (
     SELECT
         time,

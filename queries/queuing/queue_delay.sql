@@ -16,12 +16,12 @@
 -- column max_s: s | longest
 -- interval p50_s: median of waits
 -- rule:
--- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to
--- the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of
--- unknown size are excluded. {tenant.Many} with the same name in several clusters count as one. rule=clean: delays with an
--- unknown begin or end are excluded, delays of 0 are included. rule=notebook: if a time is missing, the job's previous
--- delay is counted again, and then delays of 0 are excluded (notebook_wait_s of the view waits); Philly Fig 3 as
--- published. Percentiles interpolate linearly.
+-- The queueing delay of every attempt counts: from the submission to the first start, and from the end of each attempt
+-- to the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs
+-- of unknown size are excluded. {tenant.Many} with the same name in several clusters count as one. With rule=clean,
+-- delays whose beginning or end is unknown are excluded, and delays of 0 are included. With rule=notebook, the job's
+-- previous delay is counted again if a time is missing, and delays of 0 are then excluded (notebook_wait_s of the view
+-- waits). This gives Philly Fig 3 as published. Percentiles interpolate linearly.
 WITH counted AS (
     SELECT
         vc,

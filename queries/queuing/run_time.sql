@@ -16,8 +16,8 @@
 -- column max_s: s | longest
 -- interval p50_s: median of jobs
 -- rule:
--- Run time is the end of the last attempt minus the start of the first, including gaps between attempts. Jobs of every
--- status are included. Jobs of unknown size, and jobs that never started or still run, are excluded. Percentiles
+-- The run time is the end of the last attempt minus the start of the first, including gaps between attempts. Jobs of
+-- every status are included. Jobs of unknown size, and jobs that never started or still run, are excluded. Percentiles
 -- interpolate linearly between the two nearest jobs.
 SELECT
     gpu_class,

@@ -12,9 +12,9 @@
 -- column backfill_p50_s: s | median wait of the jobs started by backfill
 -- interval backfill_share: proportion of jobs
 -- rule:
--- The query counts what started the first run of each job (jobs.started_by: Slurm's flags SchedMain and SchedSubmit are
--- main, SchedBackfill is backfill). Jobs of unknown size are excluded, and so are jobs for which the source records
--- nothing. Medians are over the known waits from submission to the first start.
+-- The query counts jobs by what started their first run (jobs.started_by: Slurm's flags SchedMain and SchedSubmit mean
+-- main, and SchedBackfill means backfill). Jobs of unknown size are excluded, and so are jobs for which the source does
+-- not record what started them. Medians are over the known waits from the submission to the first start.
 SELECT
     gpu_class,
     count(*) AS jobs,

@@ -1,9 +1,9 @@
--- title: What kept jobs waiting
+-- title: Reasons why jobs waited
 -- question: How much of the waiting is due to limits, dependencies and begin times?
 -- paper: none
 -- tables: jobs
 -- needs: queueing
--- column reason_group: text | the last reason why the job waited, from the word in the source
+-- column reason_group: text | the last reason why the job waited, derived from the source's reason word
 -- column commonest_word: text | the most common reason word in the group
 -- column jobs: jobs | jobs that started after a known wait
 -- column gpu_jobs: jobs | of these, jobs that asked for GPUs
@@ -14,12 +14,13 @@
 -- column gpu_wait_share: share | the same for the jobs that asked for GPUs
 -- interval p50_s: median of jobs
 -- rule:
--- Waits from submission to the first start. Groups are those of Slurm's job reason codes
--- (slurm.schedmd.com/job_reason_codes.html): limit (Assoc*, QOS* and Max*PerAccount limits of accounts and QOS, limits
--- of the partition, the array's own), dependency, begin time, held (by user or administrator), nodes (down, reserved,
--- not available), contention (Resources, Priority, licenses, burst buffers), other (the manual's other words), unlisted
--- (words that are not in the manual). Slurm's accounting keeps the last limit or condition. It keeps no word if only
--- resources or priority delayed a job; these jobs form the group none. A log without any reason words gives no rows.
+-- Waits run from the submission to the first start. The groups are based on Slurm's job reason codes
+-- (slurm.schedmd.com/job_reason_codes.html): limit (Assoc*, QOS* and Max*PerAccount limits of accounts and QOS,
+-- partition limits, the array's own limit), dependency, begin time, held (by user or administrator), nodes (down,
+-- reserved, not available), contention (Resources, Priority, licenses, burst buffers), other (other words in the
+-- manual) and unlisted (words that are not in the manual). Slurm's accounting keeps the last limit or condition. If
+-- only resources or priority delayed a job, it keeps no word; these jobs form the group none. A log without any reason
+-- words gives no rows.
 WITH started AS (
     SELECT
         wait_reason,

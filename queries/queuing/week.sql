@@ -3,19 +3,19 @@
 -- paper: none
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count
--- param most: 4 | number of clusters with their own rows; those with the most submissions are taken
--- column cluster: text | the cluster; NULL: all clusters together
--- column weekday: number | 1 Monday to 7 Sunday, in the trace's time zone
+-- param most: 4 | number of clusters that get their own rows, starting with the most submissions
+-- column cluster: text | the cluster, or NULL for all clusters together
+-- column weekday: number | 1 (Monday) to 7 (Sunday), in the trace's time zone
 -- column hour: hour | 0..23 in the trace's time zone
 -- column jobs: jobs | jobs with GPUs submitted in this hour, over all weeks
--- column jobs_per_hour: jobs/hour | jobs / number of times the hour occurs from the first to the last day; NULL if never
--- column waits: waits | of these, jobs whose wait up to the first start is known
+-- column jobs_per_hour: jobs/hour | jobs / number of times the hour occurs from the first to the last day; NULL if it never does
+-- column waits: waits | of these jobs, the number whose wait up to the first start is known
 -- column mean_wait_s: s | mean of these waits
 -- rule:
--- Only jobs with GPUs, by the time of their submission: a wait counts for the hour in which it begins, even if it lasts
--- for days. Days are calendar days from the first to the last submission of any job, as in overview/arrivals_by_hour.
--- All 168 hours have a row. Single clusters have rows only if the trace has several known clusters; among equally busy
--- clusters the first by name is taken. Clock changes are not corrected.
+-- Only jobs with GPUs are counted, by their submission time: a wait counts for the hour in which it begins, even if it
+-- lasts for days. Days are calendar days from the first to the last submission of any job, as in
+-- overview/arrivals_by_hour. All 168 hours have a row. Single clusters have rows only if the trace has several known
+-- clusters; ties between equally busy clusters are broken by name. Clock changes are not corrected.
 WITH local_times AS (
     SELECT
         j.cluster,

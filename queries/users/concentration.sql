@@ -4,21 +4,21 @@
 -- tables: jobs
 -- also: attempts
 -- needs: users
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' time, or whole run time of the job
--- param cpu_time: cpu_jobs {cpu_jobs, all_jobs} | CPU time of jobs without GPUs, as in the paper, or of all jobs
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' time, or the job's whole run time
+-- param cpu_time: cpu_jobs {cpu_jobs, all_jobs} | CPU time of the jobs without GPUs (as in the paper) or of all jobs
 -- param x: share {share, notebook} | user_share of the k-th of n users: k / n, or (k - 1) / (n - 1) as in the paper
--- param cluster: all | one cluster's name, or all of them together
+-- param cluster: all | the name of one cluster, or all for all clusters together
 -- column user_share: share | share of the users, heaviest first
 -- column gpu_time_share: share | GPU time of these users / GPU time of all users; NULL when none is known
--- column cpu_time_share: share | the same for CPU time, of CPU jobs or of all jobs, as the parameter says
+-- column cpu_time_share: share | the same for CPU time, of CPU jobs or of all jobs, depending on cpu_time
 -- column all_cpu_time_share: share | the same for the CPU time of all jobs, including GPU jobs
 -- rule:
--- The n users are all users with a job, including users with only CPU jobs or without known time. Each curve ranks the
--- users by its own share, so the two numbers of a row may describe different users. GPU time is run time times GPUs,
--- CPU time is run time times CPUs. cpu_time_share leaves out the CPU time of GPU jobs, except with cpu_time=all_jobs;
--- all_cpu_time_share always includes it. x=share: the k heaviest users are k / n of all; the paper's notebook puts the
--- single heaviest user at 0. Jobs without a user are excluded. Users with the same name in several clusters count as
--- one. One row per user.
+-- The n users are all users with a job, even if they have only CPU jobs or no known time. Each curve ranks the users by
+-- its own share, so the two numbers of a row may describe different users. GPU time is run time times GPUs; CPU time is
+-- run time times CPUs. cpu_time_share excludes the CPU time of GPU jobs, except with cpu_time=all_jobs;
+-- all_cpu_time_share always includes it. With x=share, the k heaviest users are k / n of all users. The paper's
+-- notebook places the heaviest user at 0 instead. Jobs without a user are excluded. Users with the same name in several
+-- clusters count as one. One row per user.
 WITH picked AS (
     SELECT j.job_id, j."user", j.gpu_count, j.cpu_count, j.run_s, j.gpu_s, j.gpu_s_with_gaps
     FROM job_gpu_hours AS j

@@ -5,27 +5,27 @@
 -- also: gpu_utilization, capacity, nodes
 -- needs: arrivals, hour_of_day, gpu_count
 -- merge: minutes
--- param step_s: 1800 | length of the averaging intervals [s]; half an hour suits every time zone
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the {tenant.many}
--- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
--- param rule: mean {mean, clipped} | as measured, or with every interval clipped at the capacity of the cluster, as Helios does
--- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
--- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param step_s: 1800 | length of the averaging intervals [s]; half an hour works for every time zone
+-- param quota: auto {auto, capacity, peak, p95} | if no total is known, peak and p95 sum these proxies over the {tenant.many}
+-- param gpus: 0.0 | GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace
+-- param rule: mean {mean, clipped} | as measured, or with every interval clipped at the cluster's capacity, as in Helios
+-- param until: end {end, last_submission} | intervals that count in shares: all (as published), or those that end by the last submission
+-- param events: away {away, ignored} | whether nodes that node_events lists as out of service have no capacity (away) or count as present (ignored)
 -- column cluster: text | the cluster
 -- column hour: hour | 0..23 in the trace's time zone
--- column allocated_share: share | GPU time allocated / GPU time owned in this hour, over all days; NULL when capacity is unknown, or no interval counts
+-- column allocated_share: share | GPU time allocated / GPU time owned in this hour, over all days; NULL when the capacity is unknown or no interval counts
 -- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
 -- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, including CPU jobs
--- column submitted_gpu_jobs: jobs/hour | of these, jobs with GPUs; NULL when no job of the cluster has a known size
+-- column submitted_gpu_jobs: jobs/hour | of these, jobs with GPUs; NULL if no job of the cluster has a known size
 -- rule:
--- The capacity of a cluster excludes GPUs out of service: see queuing/cluster_timeline. Intervals are split at local
--- hours; use is averaged from the first to the last moment of the trace, as in the published notebook. After the last
--- submission jobs only drain, which lowers the share; until=last_submission leaves those intervals out, as the report's
--- first screen does. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar days from
--- the first to the last submission in any cluster, including both. Helios Fig 2b covers jobs with GPUs. Telemetry
--- belongs to the cluster of the machine in the node list, whether or not a job used the GPU. All samples of whole GPUs
--- have the same weight. A sample of a part (MIG) weighs as that part (see attempt_samples), and does not count if the
--- part is unknown.
+-- The capacity of a cluster excludes GPUs that are out of service (see queuing/cluster_timeline). Intervals are split
+-- at local hours. Use is averaged from the first to the last moment of the trace, as in the published notebook. After
+-- the last submission, jobs only drain, which lowers the share. until=last_submission excludes those intervals, as the
+-- report's first screen does. Submissions are divided by the same number of days as in overview/arrivals_by_hour: local
+-- calendar days from the first to the last submission in any cluster, both included. Helios Fig 2b covers jobs with
+-- GPUs. Telemetry counts for the cluster that the node list gives for the machine, whether or not a job used the GPU.
+-- All samples of whole GPUs have the same weight. A sample of a part of a GPU (MIG) is weighted by the size of that
+-- part (see attempt_samples), and is excluded if that size is unknown.
 WITH owned AS (
     SELECT
         cluster,
@@ -78,7 +78,7 @@ minutes AS (
 ),
 
 of_parts AS (
-    -- A machine that is in no list belongs to the only cluster, if there is just one.
+    -- If there is only one cluster, machines that are in no list belong to it.
     SELECT
         coalesce(o.cluster, CASE WHEN c.number = 1 THEN c.name END) AS cluster,
         CAST(extract(HOUR FROM m.time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,

@@ -5,7 +5,7 @@
 -- also: nodes
 -- needs: utilization, placement, gpu_index, gpu_count
 -- merge: counted
--- param rule: all_gpus {all_gpus, notebook} | uses every GPU of its nodes, or is on at most GPUs / 8 nodes
+-- param rule: all_gpus {all_gpus, notebook} | attempts that use every GPU of their nodes, or that run on at most GPUs / 8 nodes
 -- param sizes: all {all, paper} | every job size, or the paper's: 8 and 16 GPUs
 -- column gpu_count: GPUs | GPUs of the job
 -- column samples: samples | one sample is one GPU for one sampling interval
@@ -15,11 +15,11 @@
 -- column p95_pct: percent | 95th percentile
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
--- linearly. They are computed from the count of each value, so memory does not grow with the number of samples.
--- Statuses are pooled too. rule=all_gpus: on each of its nodes, the attempt uses as many GPUs as the node is observed
--- to have (view node_gpus). rule=notebook: the attempt is on at most jobs.gpu_count / 8 nodes, as in the notebook of
--- the Philly traces; if all nodes have 8 GPUs the two rules agree for jobs of 8 and 16. Jobs of unknown size are
--- excluded.
+-- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. All
+-- statuses are pooled as well. With rule=all_gpus, the attempt uses, on each of its nodes, as many GPUs as the node is
+-- observed to have (view node_gpus). With rule=notebook, it runs on at most jobs.gpu_count / 8 nodes, as in the
+-- notebook of the Philly traces. If all nodes have 8 GPUs, the two rules agree for jobs of 8 and 16 GPUs. Jobs of
+-- unknown size are excluded.
 WITH indexed AS (
     SELECT job_id, attempt, node_id, CAST(count(DISTINCT gpu_index) AS DOUBLE) AS gpus
     FROM (SELECT job_id, attempt, node_id, unnest(gpu_index) AS gpu_index FROM placements) AS named
@@ -69,7 +69,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

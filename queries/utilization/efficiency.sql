@@ -1,19 +1,19 @@
 -- title: GPU-hours allocated, used, idle and lost
--- question: Who is allocated GPU-hours, and how many of them were used, idle or lost?
+-- question: Who gets the GPU-hours, and how many of them are used, idle or lost?
 -- paper: none
 -- tables: jobs, attempts
 -- also: placements, nodes, gpu_utilization, job_usage
 -- param by: user {user, account, partition, qos, gpu_model, vc, cluster} | dimension of the rows
 -- param jobs: auto {auto, gpu, cpu, all} | jobs to count: auto (those with GPUs, if the trace has any), with GPUs, without GPUs, or all
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
--- column key: text | the user, account, ... of the jobs; NULL when unknown
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
+-- column key: text | the user, account or other dimension of the jobs; NULL when unknown
 -- column jobs: jobs | counted jobs, with any status
--- column held_gpu_h: GPU-hours | allocated to their attempts, including those that still run; NULL when none is known
--- column used_gpu_h: GPU-hours | covered GPU-hours times the mean use of the GPUs; NULL when nothing is covered
--- column idle_gpu_h: GPU-hours | covered and not used; NULL when nothing is covered
--- column failed_gpu_h: GPU-hours | allocated to attempts that failed, except by time limit; NULL when no end is known
+-- column held_gpu_h: GPU-hours | allocated to these jobs' attempts, including those that still run; NULL when none is known
+-- column used_gpu_h: GPU-hours | GPU-hours with known use times the mean use of the GPUs; NULL when no use is known
+-- column idle_gpu_h: GPU-hours | GPU-hours with known use that were not used; NULL when no use is known
+-- column failed_gpu_h: GPU-hours | allocated to attempts that failed, except at their time limit; NULL when no end is known
 -- column preempted_gpu_h: GPU-hours | allocated to attempts that were preempted; NULL when no end is known
--- column coverage_share: share | GPU-hours with known use / held
+-- column coverage_share: share | GPU-hours with known use / held_gpu_h
 -- column cpu_efficiency_share: share | CPU time used / (cores * run time), over the jobs with both known
 -- column cpu_known_jobs: jobs | jobs with known CPU use
 -- column memory_efficiency_share: share | memory used / requested, weighted by run time, over the jobs with both known
@@ -21,22 +21,24 @@
 -- column time_limit_used_share: share | run time of the longest attempt / time limit, summed over the jobs with both known
 -- column time_limit_known_jobs: jobs | jobs with known time limit and run time
 -- column timeout_gpu_h: GPU-hours | allocated to attempts that reached their time limit; NULL when no end is known
--- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus idle GPU-hours of all other attempts
+-- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus the idle GPU-hours of all other attempts
 -- column unknown_jobs: jobs | counted jobs with unknown GPU-hours, such as waiting jobs
--- column running_gpu_h: GPU-hours | part of held_gpu_h from attempts that still run, so far; their use is not known yet
+-- column running_gpu_h: GPU-hours | part of held_gpu_h allocated so far to attempts that still run; their use is not known yet
 -- rule:
--- Held is the sum of run time times GPUs over attempts. An attempt that still runs counts from its start to the last
--- moment of the trace, or as long as the view open_attempts says. A time that contradicts its neighbours counts as
--- unknown and adds nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity if it was
--- sampled, otherwise mean utilization. Idle is the rest of the covered GPU-hours, so held = used + idle + unknown. This
--- is the usual 'GPU-hours times (1 - utilization)', not the time at 0 percent. GPU-hours that failed or were preempted
--- may have been used: these columns overlap with used and idle. wasted counts each hour once; if little is covered, it
--- is a lower bound. Failed is failed, node_fail or out_of_memory. A time limit does not count as a failure here,
--- because saved work remains. rule=retried: an attempt of unknown end that was tried again failed. An attempt counts by
--- its own end, not by the job's. CPU and memory: view job_host_use, as Slurm's seff defines them (TotalCPU / (AllocCPUS
--- * Elapsed), MaxRSS / ReqMem), over jobs with both parts known and not 0. Values above 1 are possible with
--- hyperthreads or unenforced limits. gpu_model is that of the view job_gpu_models. Users with the same name in several
--- clusters count as one. Sorted by GPU-hours wasted, most first.
+-- Held GPU-hours are the sum of run time times GPUs over the attempts. An attempt that still runs counts from its start
+-- to the last moment of the trace, or to the earlier time given by the view open_attempts. A time that contradicts its
+-- neighbours counts as unknown and adds nothing. Covered (known use), used and idle GPU-hours come from the view
+-- attempt_use. Used GPU-hours are the covered ones times the mean SM activity, or times the mean utilization if SM
+-- activity was not sampled. The other covered GPU-hours are idle, so held = used + idle + unknown. This is the usual
+-- 'GPU-hours times (1 - utilization)', not the time at 0 percent. GPU-hours of attempts that failed or were preempted
+-- may have been used, so these columns overlap with used and idle. wasted_gpu_h counts each hour once and is a lower
+-- bound if little is covered. An attempt failed if its status is failed, node_fail or out_of_memory. Reaching the time
+-- limit does not count as a failure here, because saved work remains. With rule=retried, an attempt with an unknown end
+-- that was tried again counts as failed. An attempt counts by its own end, not by the job's. CPU and memory use come
+-- from the view job_host_use and are defined as in Slurm's seff (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem),
+-- over jobs for which both values are known and not 0. Values above 1 are possible with hyperthreads or unenforced
+-- limits. gpu_model comes from the view job_gpu_models. Users with the same name in several clusters count as one.
+-- Sorted by GPU-hours wasted in descending order.
 WITH population AS (
     SELECT
         CASE $jobs

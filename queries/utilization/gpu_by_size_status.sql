@@ -15,12 +15,12 @@
 -- column p75_pct: percent | 75th percentile
 -- column p95_pct: percent | 95th percentile
 -- rule:
--- All samples of a size and status are pooled: long and many-GPU jobs weigh more, so this is not a mean of job means.
--- Samples belong to attempts as in the view attempt_samples: floor_to_minute(start) <= time < end, on a GPU of the
--- attempt. Every attempt with both a start and an end is included, not only the last. Offline GPUs (utilization NULL)
--- are excluded. A sample that two attempts claim counts once for each. Jobs of unknown size are excluded. Percentiles
--- interpolate linearly. They are computed from the count of each value, so memory does not grow with the number of
--- samples. Source: the notebook of the Philly traces.
+-- All samples of one size and status are pooled. Long and many-GPU jobs therefore weigh more than in a mean of job
+-- means. Samples belong to attempts as in the view attempt_samples: floor_to_minute(start) <= time < end, on a GPU of
+-- the attempt. Every attempt with both a start and an end is included, not only the last. Offline GPUs (utilization
+-- NULL) are excluded. A sample that two attempts claim counts once for each. Jobs of unknown size are excluded.
+-- Percentiles interpolate linearly. They are computed from the count of each value, so memory does not grow with the
+-- number of samples. Source: the notebook of the Philly traces.
 WITH counted AS (
     SELECT
         j.gpu_count,
@@ -44,7 +44,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

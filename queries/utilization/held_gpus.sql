@@ -8,9 +8,10 @@
 -- column value: see unit | value of the metric
 -- column unit: text | unit of the value
 -- rule:
--- All samples of utilization/gpu_by_size_status (see there) are pooled: long and many-GPU jobs weigh more. samples: one
--- sample is one GPU, or part of a divided GPU (MIG), for one sampling interval. busy_share: the mean of their
--- utilization / 100. A part has the weight of its share, or 1/7 if its share is unknown.
+-- All samples of utilization/gpu_by_size_status (see there) are pooled, so long and many-GPU jobs weigh more. samples:
+-- the number of samples; one sample is one GPU, or one part of a divided GPU (MIG), for one sampling interval.
+-- busy_share: their mean utilization / 100. A part is weighted by its share of the GPU, or by 1/7 if that share is
+-- unknown.
 WITH counted AS (
     SELECT s.gpu_share, count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples AS s

@@ -11,11 +11,11 @@
 -- column p90_pct: percent | 90th percentile
 -- column p95_pct: percent | 95th percentile
 -- rule:
--- cpu: every known cpu_pct. memory: 100 * used / total if the total is above 0. All machines and times are pooled,
--- whether or not a job runs there. Whether caches count as used memory depends on the source. A resource without
--- samples has no row. Percentiles interpolate linearly. To keep memory small, the samples are first counted in bins of
--- a tenth of a percent; then only the bins that contain a percentile are read value by value. Source: the notebook of
--- the Philly traces.
+-- CPU use is every known cpu_pct. Memory use is 100 * used / total if the total is above 0. All machines and times are
+-- pooled, whether or not a job was running. Whether caches count as used memory depends on the source. A resource
+-- without samples has no row. Percentiles interpolate linearly. To save memory, the samples are first counted in bins
+-- of a tenth of a percent. Then only the bins that contain a percentile are read value by value. Source: the notebook
+-- of the Philly traces.
 WITH bins AS (
     SELECT
         resource,
@@ -78,7 +78,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         k.resource,

@@ -1,26 +1,27 @@
 -- title: Jobs with idle GPUs
 -- question: Which jobs kept GPUs for long with almost no use, and at what cost?
--- paper: low utilization as in Gao et al. (ICSE'24), who study jobs of 50 percent or less; PAI sensor table (NSDI'22)
+-- paper: low utilization as in Gao et al. (ICSE'24), who study jobs at 50 percent or less; PAI sensor table (NSDI'22)
 -- tables: jobs, attempts
 -- one_of: gpu_utilization, job_usage
 -- also: placements
 -- needs: gpu_count
 -- param threshold_pct: 10 | highest mean utilization of a listed job, in percent of each GPU
--- param min_run_s: 3600 | shortest time for which a listed job had its GPUs, in seconds
+-- param min_run_s: 3600 | minimum time for which a listed job had its GPUs, in seconds
 -- column job_id: text | the job
--- column user: text | user who submitted it; NULL when unknown
--- column vc: text | its tenant; NULL when unknown
+-- column user: text | user who submitted the job; NULL when unknown
+-- column vc: text | the job's tenant; NULL when unknown
 -- column gpu_count: GPUs | GPUs of the job
--- column run_s: s | time for which it had GPUs, summed over its attempts
+-- column run_s: s | time for which the job had GPUs, summed over its attempts
 -- column mean_pct: percent | mean utilization of a GPU while the job had it
--- column wasted_gpu_h: GPU-hours | GPU-hours of its attempts * (1 - mean_pct / 100)
+-- column wasted_gpu_h: GPU-hours | GPU-hours of the job's attempts * (1 - mean_pct / 100)
 -- rule:
 -- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. For a
--- job without samples it comes from job_usage: the sum of gpu_util_pct divided by the GPUs of the measured unit, which
--- is the instance in placements, otherwise the task, otherwise the whole job (sequential steps of one job have equal
--- weight). A job that has neither is not listed, because unknown is not idle. The mean is used for the whole time in
--- which the job had GPUs, even if telemetry covers only a part of it. Only jobs with GPUs; attempts of unknown run time
--- or size are excluded. The defaults of 10 percent and one hour are our choice. Sorted by GPU-hours wasted, most first.
+-- job without samples it comes from job_usage: the sum of gpu_util_pct divided by the GPUs of the measured unit. This
+-- unit is the instance in placements, otherwise the task, otherwise the whole job, whose sequential steps have equal
+-- weight. A job without either is not listed, because its use is unknown. The mean is used for the whole time in which
+-- the job had GPUs, even if telemetry covers only part of it. Only jobs with GPUs are listed, and attempts of unknown
+-- run time or size are excluded. We chose the defaults of 10 percent and one hour. Sorted by GPU-hours wasted in
+-- descending order.
 WITH held AS (
     SELECT
         job_id,

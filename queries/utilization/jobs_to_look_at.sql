@@ -1,31 +1,31 @@
 -- title: Jobs to look at
--- question: Which jobs wasted most GPU-hours, and how?
+-- question: Which jobs wasted the most GPU-hours, and how?
 -- paper: none
 -- tables: jobs, attempts
 -- also: placements, nodes, gpu_utilization, job_usage
 -- needs: gpu_count
 -- param n: 20 | maximum number of jobs listed
 -- param min_gpu_h: 1 | minimum GPU-hours of a listed job
--- param idle_pct: 10 | highest mean use of a job that is mostly idle, and of a GPU that is idle while others work, in percent
--- param times: 10 | report a job that requested this many times what it used, of time, memory or processors
--- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param idle_pct: 10 | highest mean use at which a job counts as mostly idle, and a GPU as idle while others work, in percent
+-- param times: 10 | report a job that requested this many times the time, memory or processors that it used
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- column job_id: text | the job
--- column user: text | user who submitted it; NULL when unknown
+-- column user: text | user who submitted the job; NULL when unknown
 -- column account: text | the account that pays for the job; NULL when unknown
--- column partition: text | its partition; NULL when unknown
+-- column partition: text | the job's partition; NULL when unknown
 -- column gpu_count: GPUs | GPUs of the job
--- column held_gpu_h: GPU-hours | allocated to its attempts
--- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus idle GPU-hours of all other attempts
--- column coverage_share: share | GPU-hours with known use / held
--- column reason: sentence | why it is listed, with the numbers; the largest waste comes first
+-- column held_gpu_h: GPU-hours | allocated to the job's attempts
+-- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus the idle GPU-hours of all other attempts
+-- column coverage_share: share | GPU-hours with known use / held_gpu_h
+-- column reason: sentence | why the job is listed, with the numbers; the largest waste comes first
 -- rule:
--- Held, covered, idle, failed, preempted and wasted are as in utilization/efficiency. The reasons: never used: at least
--- half of the GPU-hours are covered, and the use was always 0. mostly idle: at least half are covered, and the mean use
--- is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a use of at most idle_pct and
--- others more. failed, preempted: the GPU-hours of such attempts, if at least min_gpu_h. asked for much more
--- than it used (time limit, memory, processors): completed jobs that used 1 / times of it or less. This wastes no
--- GPU-hours, but it makes others wait; jobs with only this reason come last. Sorted by GPU-hours wasted, then held,
--- most first.
+-- Held, covered, idle, failed, preempted and wasted GPU-hours are defined as in utilization/efficiency. The reasons are
+-- these. never used: at least half of the GPU-hours are covered, and the use was always 0. mostly idle: at least half
+-- are covered, and the mean use is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a
+-- use of at most idle_pct and others more. failed, preempted: the GPU-hours of such attempts, if they are at least
+-- min_gpu_h. asked for much more than it used (time limit, memory, processors): completed jobs that used at most 1 /
+-- times of the request. This wastes no GPU-hours, but it makes other jobs wait, so jobs with only this reason come
+-- last. Sorted by GPU-hours wasted and then held, both in descending order.
 WITH ended AS (
     SELECT
         *,

@@ -3,7 +3,7 @@
 -- column gpu_s: GPU*s | run_s * gpu_count of the attempt, to the microsecond; NULL when either is unknown
 -- column gpu_hours: GPU-hours | the same in hours
 -- rule:
--- One row for each row of attempts, with all its columns and the two above. gpu_s is a decimal number, because its sums
+-- One row for each row of attempts, with all its columns and the two above. gpu_s is a decimal number, so that its sums
 -- do not depend on the order of the rows.
 SELECT
     attempts.*,

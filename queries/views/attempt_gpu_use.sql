@@ -6,15 +6,15 @@
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
--- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
+-- column gpu_instance: text | the part of a divided GPU (MIG), or NULL for the whole GPU
 -- column gpu_share: GPUs | the share of the GPU that was sampled, as in attempt_samples; NULL when unknown
 -- column samples: samples | samples of the GPU while the attempt had it
--- column busy_pct: percent | mean of these samples: SM activity if a sample has it, otherwise utilization
--- column sampled_s: s | samples times the interval that a sample of this GPU represents; NULL when that is unknown
+-- column busy_pct: percent | mean of these samples: SM activity if it was sampled, otherwise utilization
+-- column sampled_s: s | samples times the interval that a sample of this GPU represents; NULL when the interval is unknown
 -- rule:
 -- One row for each GPU, or part of a GPU, of each attempt that has samples, matched as in attempt_samples. SM activity
--- is the share of the multiprocessors on which something ran. It takes precedence over utilization, which is the share
--- of the time in which anything ran at all.
+-- is the share of the multiprocessors that were busy. It takes precedence over utilization, which is the share of the
+-- time in which anything ran on the GPU at all.
 WITH counted AS (
     SELECT
         job_id,

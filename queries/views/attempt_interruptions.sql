@@ -1,4 +1,4 @@
--- title: Attempts, whether they were interrupted, and by what
+-- title: Attempts with whether and why they were interrupted
 -- tables: jobs, attempts, placements, node_events
 -- views: attempt_outcomes
 -- column node_cause: text | why a node of the attempt went out of service as it ended; NULL if none did
@@ -6,12 +6,13 @@
 -- column interrupted_or_retried: true or false | the same, but TRUE if that is NULL and another attempt followed
 -- rule:
 -- One row for each row of attempt_outcomes, with all its columns and the three above. A node goes out of service as an
--- attempt ends if it fails (as in failures/time_between) while the attempt runs, between ten minutes before its end and
--- five minutes after: monitors notice late, and schedulers wait before they give a node up. These times are our choice.
--- If there are several failures, the first counts; among simultaneous failures of a node, one with a known cause
--- counts. An attempt that completed was not interrupted, whatever happened to its nodes. An attempt that ended badly or
--- was preempted was interrupted, and so was any other attempt that ended as one of its nodes failed. An attempt that
--- its user cancelled without a node failure was not interrupted.
+-- attempt ends if it fails (as in failures/time_between) while the attempt runs or just after. The failure must begin
+-- at most ten minutes before the attempt's end and at most five minutes after it, because monitors notice failures late
+-- and schedulers wait before they give up on a node. We chose these times. If there are several failures, the first
+-- counts; among simultaneous failures of a node, one with a known cause counts. An attempt that completed was not
+-- interrupted, whatever happened to its nodes. An attempt that ended badly or was preempted was interrupted, and so was
+-- any other attempt that ended as one of its nodes failed. An attempt that its user cancelled without a node failure
+-- was not interrupted.
 WITH fault AS (
     SELECT
         node_id,
@@ -25,7 +26,7 @@ WITH fault AS (
     GROUP BY node_id, start_time
 ),
 
--- Attempts near a failure end in one of two quarters of an hour, so the join is an equality and sorts nothing.
+-- Attempts near a failure end in one of two quarter-hours, so the join is an equality and sorts nothing.
 near AS (
     SELECT
         *,

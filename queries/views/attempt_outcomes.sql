@@ -8,9 +8,9 @@
 -- column failed_or_retried: true or false | the same, but TRUE if that is NULL and another attempt followed
 -- rule:
 -- One row for each row of attempt_gpu_time whose job is known, with all its columns and the five above. A bad end is
--- failed, timeout, node_fail or out_of_memory, as in job_classes. With a missing or 'unknown' status the end is
--- unknown. Philly has one status per job, so it is unknown how an attempt ended if another followed. Its scheduler
--- tries failed jobs again. The second column follows from this, and may count a preemption as a failure.
+-- failed, timeout, node_fail or out_of_memory, as in job_classes. If the status is missing or 'unknown', so is the end.
+-- Philly has one status per job, so it is unknown how an attempt ended if another followed. Philly's scheduler retries
+-- failed jobs, so failed_or_retried takes such an attempt as failed. It may therefore count a preemption as a failure.
 SELECT
     a.*,
     j."user",

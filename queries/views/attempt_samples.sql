@@ -1,26 +1,27 @@
--- title: GPU utilization samples matched to the attempts that had the GPU
+-- title: GPU utilization samples, matched to the attempts that had the GPU
 -- tables: attempts, placements, gpu_utilization
 -- merge: sampled
 -- column job_id: text | the job
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
--- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
+-- column gpu_instance: text | the part of a divided GPU (MIG), or NULL for the whole GPU
 -- column gpu_share: GPUs | the share of the GPU that was sampled: 1, or the share of the part; NULL when unknown
 -- column time: UTC | start of the sampling interval
--- column utilization_pct: percent | busy share of the GPU in the interval; SM activity if only that was sampled
--- column sm_active_pct: percent | share of its multiprocessors in use in the interval; NULL when not sampled
+-- column utilization_pct: percent | share of the interval in which the GPU was busy, or its SM activity if only that was sampled
+-- column sm_active_pct: percent | share of the GPU's multiprocessors in use in the interval; NULL when not sampled
 -- rule:
--- A sample at time t belongs to an attempt if floor_to_minute(start) <= t < end of the attempt, and the attempt had
--- that GPU of that node. If a sample of the log is not at a whole minute, start itself is used: rounding to minutes
--- would give a job samples of the job before it. Attempts without a start or an end have no samples; samples without a
--- utilization are excluded. If two attempts claim one GPU at one time, they contradict each other: the sample then
--- counts once for each. If an attempt names a GPU twice, its samples count once. If the job of a sample is known,
--- because the monitor names it or the job had the whole machine, the sample belongs to the attempt of that job that ran
--- then: start <= t < end. Source: the notebook of the Philly traces. A divided GPU (MIG) may have no utilization; its
--- SM activity, if sampled, is used instead. A part whose name begins with its profile has the share of that profile
--- (table gpu_parts): 3g.40gb is 3 of 7 slices, 2g.12gb of an A30 is 2 of 4. For other profiles the share is unknown.
--- Each allocated GPU is split into hours, so the join is an equality on (node, GPU, hour) and memory stays small.
+-- A sample at time t belongs to an attempt if floor_to_minute(start) <= t < end of the attempt, and if the attempt had
+-- that GPU of that node. If any sample in the log is not at a whole minute, the start itself is used, because rounding
+-- to minutes would give a job samples of the job before it. Attempts without a start or an end have no samples, and
+-- samples without a utilization are excluded. If two attempts claim the same GPU at the same time, they contradict each
+-- other, and the sample counts once for each. If an attempt names a GPU twice, its samples count once. The job of a
+-- sample is known if the monitor names it or the job had the whole machine. The sample then belongs to the attempt of
+-- that job that was running: start <= t < end. Source: the notebook of the Philly traces. A divided GPU (MIG) may have
+-- no utilization; its SM activity, if sampled, is used instead. A part whose name begins with its profile has the share
+-- of that profile (table gpu_parts): 3g.40gb is 3 of 7 slices, and 2g.12gb of an A30 is 2 of 4. The share of other
+-- parts is unknown. Each allocated GPU is split into hours, so the join is an equality on (node, GPU, hour) and memory
+-- stays small.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
     FROM gpu_utilization

@@ -1,17 +1,18 @@
--- title: Attempts, with their allocated and used GPU time
+-- title: Attempts with their allocated and used GPU time
 -- tables: jobs, attempts, placements, gpu_utilization, job_usage
 -- views: attempt_outcomes, attempt_gpu_use, job_reported_use
--- column covered_gpu_s: GPU*s | the part of gpu_s with known use; 0 when it is not known
+-- column covered_gpu_s: GPU*s | the part of gpu_s with known use; 0 when no use is known
 -- column used_gpu_s: GPU*s | covered_gpu_s * mean use / 100; NULL when nothing is covered
 -- column idle_gpu_s: GPU*s | covered_gpu_s - used_gpu_s
 -- rule:
--- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL if gpu_s is.
--- Samples cover the time that each represents (view sample_intervals), summed over the GPUs of the attempt, but no more
--- than gpu_s. Samples of a part of a GPU cover that part. The samples of a divided GPU (MIG) weigh as their part: as
--- one GPU each if the log counts every part as one, otherwise by the share in its name, otherwise equally. The mean use
--- is that of attempt_gpu_use, weighted by time and part. A job without any sample takes its mean from job_usage if the
--- source measured it (view job_reported_use); that mean is used for all the job's GPU time. A mean above 100 counts as
--- 100. For a GPU shared by several jobs, each job gets its full use.
+-- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL if gpu_s is. Each
+-- sample covers the time that it represents (view sample_intervals). These times are summed over the GPUs of the
+-- attempt, up to gpu_s. Samples of a part of a GPU cover that part. A part of a divided GPU (MIG) counts as one GPU if
+-- the log counts every part as one, otherwise as the share in its name; if no share is known, all parts have equal
+-- weight. The mean use is that of attempt_gpu_use, weighted by time and part. For a job without any samples, the mean
+-- comes from job_usage if the source measured it (view job_reported_use), and applies to all the job's GPU time. A mean
+-- above 100 counts as
+-- 100. If several jobs share a GPU, each job is credited with all of its use.
 WITH counted AS (
     SELECT
         u.*,

@@ -2,12 +2,13 @@
 -- tables: capacity
 -- column cluster: text | the cluster
 -- column gpus: GPUs | largest total over time
--- column source: text | 'stated': the cluster's total; 'quotas': the sum over its {tenant.many}
+-- column source: text | 'stated' for the cluster's total, 'quotas' for the sum over its {tenant.many}
 -- column since: UTC | when the total first reached this value
 -- column changes: true or false | whether the total changed over time
 -- rule:
 -- If the source gives the cluster's total (vc is NULL), this is the largest total. Otherwise it is the largest sum over
--- the {tenant.many}, where each {tenant.one} keeps its number until its next row. A sum of quotas may be more or less than the machines.
+-- the {tenant.many}, where the number of a {tenant.one} applies until its next row. A sum of quotas may be larger or
+-- smaller than the number of GPUs in the machines.
 WITH steps AS (
     SELECT
         cluster,

@@ -5,7 +5,7 @@
 -- column resource: text | cpu or memory
 -- column use_pct: percent | use of the resource
 -- rule:
--- cpu: every known cpu_pct. memory: 100 * used / total if both are known and the total is above 0.
+-- CPU use is every known cpu_pct. Memory use is 100 * used / total if both are known and the total is above 0.
 SELECT time, node_id, 'cpu' AS resource, cpu_pct AS use_pct
 FROM host_utilization
 WHERE cpu_pct IS NOT NULL

@@ -5,9 +5,9 @@
 -- column unsuccessful: true or false | whether the job ended badly; NULL when its status is unknown
 -- rule:
 -- One row for each row of jobs, with all its columns and the three above. A class includes its upper bound: 1 < x <= 4
--- is '2-4', 4 < x <= 8 is '5-8'; a part of one GPU is '<1'. The classes are those of Philly (ATC'19), with '0' for CPU
--- jobs and '<1' for shared GPUs. Unsuccessful is failed, timeout, node_fail or out_of_memory. A job that its user
--- cancelled is not unsuccessful.
+-- is '2-4', and 4 < x <= 8 is '5-8'. A part of one GPU is '<1'. The classes are those of Philly (ATC'19), plus '0' for
+-- CPU jobs and '<1' for shared GPUs. A job is unsuccessful if its status is failed, timeout, node_fail or
+-- out_of_memory. This excludes jobs cancelled by their user.
 SELECT
     jobs.*,
     CASE

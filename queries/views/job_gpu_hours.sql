@@ -1,4 +1,4 @@
--- title: Jobs with their GPU time, by both rules
+-- title: Jobs with their GPU time according to both rules
 -- tables: jobs, attempts
 -- views: job_classes, attempt_gpu_time
 -- column gpu_s: GPU*s | sum over the job's attempts; NULL when no attempt's GPU time is known
@@ -7,7 +7,7 @@
 -- column gpu_hours_with_gaps: GPU-hours | gpu_s_with_gaps in hours
 -- rule:
 -- One row for each row of job_classes, with all its columns and the four above. gpu_s is the GPU time of the job.
--- gpu_s_with_gaps counts the waits between attempts as well; other tools use it, and it is here for comparison. An
+-- gpu_s_with_gaps also counts the waits between attempts; other tools use it, so it is included for comparison. An
 -- attempt that still runs adds nothing to gpu_s.
 SELECT
     j.*,

@@ -1,10 +1,10 @@
 -- title: The GPU model that each job ran on
 -- tables: jobs, placements, nodes
 -- column job_id: text | the job
--- column gpu_model: text | the model; several that the job accepted are joined by '|'; NULL when unknown
+-- column gpu_model: text | the model; if the job accepted several, they are joined by '|'; NULL when unknown
 -- rule:
--- jobs.gpu_model if it names one model. Otherwise the model of the nodes on which its attempts were placed, if they all
--- have the same. Otherwise jobs.gpu_model as it is.
+-- The model is jobs.gpu_model if that names one model. Otherwise it is the model of the nodes on which the job's
+-- attempts were placed, if they all have the same model. Otherwise it is jobs.gpu_model unchanged.
 WITH placed AS (
     SELECT p.job_id, CASE WHEN min(n.gpu_model) = max(n.gpu_model) THEN min(n.gpu_model) END AS gpu_model
     FROM placements AS p

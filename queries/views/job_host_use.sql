@@ -3,17 +3,17 @@
 -- column job_id: text | the job
 -- column cpu_s: s | CPU time used, over all cores; NULL when unknown
 -- column core_s: s | cores * run time; NULL when unknown
--- column memory_used_gib: GiB | the most host memory in use at once, as far as the source shows; NULL when unknown
+-- column memory_used_gib: GiB | peak host memory in use, as far as the source shows it; NULL when unknown
 -- column memory_gib: GiB | requested host memory; NULL when unknown
--- column run_s: s | run time, summed over the attempts; NULL when one of them is unknown
--- column longest_s: s | run time of the longest attempt; NULL when one of them is unknown
+-- column run_s: s | run time, summed over the attempts; NULL if any of them is unknown
+-- column longest_s: s | run time of the longest attempt; NULL if any of them is unknown
 -- column time_limit_s: s | the time limit; NULL when there is none
 -- rule:
--- One row for each job with attempts. The definitions follow Slurm's seff: the CPU time of all steps / (cores * wall
--- time), and the memory of the largest step / requested memory. Steps are the rows of job_usage with an instance that
--- placements lack, and without a node. They run one after the other, so the largest counts, and the components of a job
--- add up. Other rows are parts that run side by side, on nodes or as instances, and add up. If a source has both for
--- the same use, the larger counts.
+-- One row for each job with attempts. The definitions follow Slurm's seff: CPU time of all steps / (cores * wall time),
+-- and memory of the largest step / requested memory. Steps are the rows of job_usage without a node whose instance is
+-- not in placements. Steps run one after the other, so the memory of the largest counts; the components of a job are
+-- summed. Other rows are parts that run side by side, on nodes or as instances, and are summed as well. If a source
+-- records the same use in both ways, the larger value counts.
 WITH instances AS (
     SELECT DISTINCT job_id, instance
     FROM placements

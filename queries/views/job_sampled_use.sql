@@ -1,4 +1,4 @@
--- title: Mean GPU utilization of each job by its samples
+-- title: Mean GPU utilization of each job according to its samples
 -- tables: attempts, placements, gpu_utilization
 -- views: attempt_samples
 -- merge: counted
@@ -6,7 +6,8 @@
 -- column mean_pct: percent | mean utilization of a GPU while the job had it
 -- rule:
 -- The mean of the job's samples, matched to all its attempts as in attempt_samples. A sample of a part of a divided GPU
--- (MIG) has the weight of that part, or 1/7 if its share is unknown. One row for each job with samples.
+-- (MIG) is weighted by the part's share of the GPU, or by 1/7 if that share is unknown. One row for each job with
+-- samples.
 WITH counted AS (
     SELECT job_id, gpu_share, count(*) AS samples, sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples

@@ -2,13 +2,13 @@
 -- tables: nodes, placements, gpu_utilization
 -- merge: shown
 -- column node_id: text | the machine
--- column listed: GPUs | GPUs in the node list; NULL when the node or its GPUs are not in it, or there is no list
+-- column listed: GPUs | GPUs in the node list; NULL if the node or its GPUs are not in the list, or if there is no list
 -- column observed: GPUs | the largest number in any source; NULL when no source has one
 -- rule:
--- observed is the largest of these: the highest GPU index in placements plus one; the GPUs of one placement, rounded
--- up, if it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes. If there
--- is no list of machines, in the log or next to it, the table nodes contains the machines that jobs ran on, which is an
--- observation and not a list. Lists can be out of date: Philly's list has 2,490 GPUs, but jobs and telemetry show more.
+-- observed is the largest of these numbers: the highest GPU index in placements plus one; the GPUs of one placement,
+-- rounded up, if it has no indices; the highest GPU index in gpu_utilization plus one; and the number in the nodes
+-- table. If the log comes without a list of machines, the nodes table contains the machines that jobs ran on, and their
+-- numbers count as observed. Lists can be out of date: Philly's list has 2,490 GPUs, but jobs and telemetry show more.
 WITH shown AS (
     SELECT node_id, max(gpu_index) AS last_index FROM gpu_utilization GROUP BY node_id
 ),

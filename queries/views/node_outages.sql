@@ -6,8 +6,8 @@
 -- column until: us since 1970 | end of the outage
 -- column events: events | rows of node_events in the outage
 -- rule:
--- One row is one time in which a node was down, drained or in maintenance, after overlapping and adjoining events are
--- combined. An event without an end lasts to the end of the observed time of the trace. A degraded node still takes
+-- One row for each period in which a node was down, drained or in maintenance, after overlapping and adjoining events
+-- are combined. An event without an end lasts to the end of the observed time of the trace. A degraded node still takes
 -- jobs.
 WITH event AS (
     SELECT e.node_id, epoch_us(e.start_time) AS since, coalesce(epoch_us(e.end_time), o.until) AS until

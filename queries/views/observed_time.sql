@@ -3,7 +3,8 @@
 -- column since: us since 1970 | the first of the times in jobs, attempts and node_events
 -- column until: us since 1970 | the last of these times
 -- rule:
--- One row. It is the same for every node, because the trace does not show when a node was bought or removed for good.
+-- One row. The observed time is the same for every node, because the trace does not show when a node was bought or
+-- removed for good.
 WITH moment AS (
     SELECT unnest([min(submit_time), max(submit_time), min(start_time), max(start_time), max(end_time)]) AS t FROM jobs
     UNION ALL

@@ -3,17 +3,18 @@
 -- views: trace_window
 -- column job_id: text | the job
 -- column attempt: number | the attempt
--- column until_us: us since 1970 | time up to which it counts as running
--- column lost: text | why this is before the end of the trace: limit or excluded; NULL if it is not
+-- column until_us: us since 1970 | time up to which the attempt counts as running
+-- column lost: text | why this time is before the end of the trace: limit or excluded; NULL if the attempt runs to the end
 -- rule:
--- One row for each attempt with a start and the status running that has no end. It runs to the last moment of the
--- trace, with two exceptions, because schedulers lose the ends of jobs (Slurm: sacctmgr show runawayjobs). limit: the
--- last moment is more than an hour after its time limit, so it ends at that limit. The hour is our choice: schedulers
--- take a while to stop a job, and some let it run over (Slurm: KillWait, OverTimeLimit). excluded: a later run began on
--- one of its nodes, and the GPUs of both, together with the other allocations there at that time, exceed the GPUs of
--- the node, so it ends as the later run begins. Of several such attempts the one that began first is removed first. A
--- node has the GPUs of the table nodes, or more if a placement shows more; if the number is unknown, nothing is
--- excluded. If you query only some jobs, only runs of these jobs exclude each other.
+-- One row for each attempt with a start, no end and the status running. It counts as running to the last moment of the
+-- trace, with two exceptions, because schedulers lose the ends of some jobs (Slurm: sacctmgr show runawayjobs). limit:
+-- the last moment is more than an hour after the attempt's time limit, so the attempt ends at that limit. We chose the
+-- hour because schedulers take a while to stop a job, and some let it run over (Slurm: KillWait, OverTimeLimit).
+-- excluded: a later run began on one of the attempt's nodes, and the GPUs of both, together with the other allocations
+-- there at that time, exceed the GPUs of the node. The attempt then ends as the later run begins. Of several such
+-- attempts, the one that began first is removed first. A node has the GPUs listed in the nodes table, or more if a
+-- placement shows more; if the number is unknown, nothing is excluded. If you query only some jobs, only runs of these
+-- jobs exclude each other.
 WITH still AS (
     SELECT
         a.job_id,
@@ -47,7 +48,7 @@ part AS (
 
 opened AS (SELECT node_id, min(since) AS since FROM part GROUP BY node_id),
 
--- Attempts without a bound that began before each one, and those with a bound that began after it.
+-- For each attempt, the attempts without a bound that began before it, and those with a bound that began after it.
 need AS (
     SELECT
         *,
@@ -97,7 +98,7 @@ ended AS (
         AND epoch_us(coalesce(p.end_time, a.end_time)) > o.since
 ),
 
--- GPUs of attempts without an end and a bound count from their start on.
+-- GPUs of attempts with neither an end nor a bound count from their start on.
 change AS (
     SELECT node_id, since AS at_us, gpus, started = since AS starts FROM ended
     UNION ALL

@@ -1,18 +1,18 @@
--- title: The spans into which a page divides the time of the log
+-- title: The spans into which a page divides the log's time
 -- tables: jobs, attempts
 -- views: trace_window
 -- column since: us since 1970 | the full hour that contains the first moment of jobs and attempts
 -- column until: us since 1970 | the last submission
--- column hours: hours | hours from the first to the last of these, rounded up
+-- column hours: hours | hours from since to until, rounded up
 -- column first: us since 1970 | start of the first span, at or before `since`
--- column span_h: hours | length of a span; the last ends with the last submission
+-- column span_h: hours | length of a span; the last span ends with the last submission
 -- column spans: number | number of spans, at most 60
 -- rule:
--- One row, or none if there is no submission. A span is a whole number of hours, a day, two days or whole weeks: the
--- shortest for which 60 spans suffice. Spans begin at clock or calendar boundaries in the time zone of the trace: spans
--- of a day at midnight, weeks on Monday. If clocks change in between, later spans begin an hour off. A trace whose
--- times count from its start has no calendar, so its spans begin with it. The same applies to spans that would begin
--- before year 1.
+-- One row, or no row if there is no submission. A span is a whole number of hours, a day, two days or whole weeks, and
+-- as short as possible with at most 60 spans. Spans begin at clock or calendar boundaries in the time zone of the
+-- trace: days at midnight, weeks on Monday. If the clocks change in between, later spans begin an hour off. A trace
+-- whose times count from its start has no calendar, so its first span begins with the trace. The same applies if the
+-- first span would begin before year 1.
 WITH frame AS (
     SELECT
         (since // 3600000000) * 3600000000 AS since,

@@ -3,12 +3,12 @@
 -- merge: hours
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
--- column interval_s: s | median gap between two samples of the GPU; NULL when unknown
+-- column interval_s: s | median gap between consecutive samples of the GPU; NULL when unknown
 -- rule:
 -- In each hour with two or more samples, the gap is (last - first) / (samples - 1). The interval is the median over the
--- hours, so a monitor that was off for a while does not lengthen it; duplicate samples shorten it. The parts of a
--- divided GPU (MIG) are sampled separately, so their gaps are computed one by one. A GPU sampled once an hour or less
--- takes the gap over all its samples, and a GPU with a single sample takes the median over all GPUs.
+-- hours, so it does not get longer if the monitor was off for a while. Duplicate samples shorten it. The parts of a
+-- divided GPU (MIG) are sampled separately, so their gaps are computed separately. If a GPU is sampled once an hour or
+-- less, the gap over all its samples is used. If it has a single sample, the median over all GPUs is used.
 WITH hours AS (
     SELECT
         node_id,

@@ -1,12 +1,12 @@
--- title: Times in which several jobs use GPUs of one node
+-- title: Periods in which several jobs use GPUs of one node
 -- tables: attempts, placements
 -- views: node_job_counts
 -- column node_id: text | the machine
 -- column since: UTC | start, inclusive
 -- column until: UTC | end, exclusive
 -- rule:
--- The times of node_job_counts in which two or more jobs use GPUs of the node. Attempts of one job never share with
--- each other. The rows of one node neither overlap nor touch.
+-- The periods of node_job_counts in which two or more jobs use GPUs of the node. Attempts of one job do not count as
+-- sharing. The rows of one node neither overlap nor touch.
 WITH node_shared AS (
     SELECT node_id, since AS time, jobs >= 2 AS shared
     FROM node_job_counts

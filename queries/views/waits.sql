@@ -9,16 +9,16 @@
 -- column gpu_class: class | the job's size class
 -- column class_order: number | order of the class
 -- column node_count: nodes | nodes of the job's first attempt
--- column wait_s: s | from submission, or the end of the previous attempt, to the start; NULL when unknown
+-- column wait_s: s | from the submission, or the end of the previous attempt, to the start; NULL when unknown
 -- column notebook_wait_s: s | the wait that the published notebook counts for this attempt; NULL when it counts none
 -- rule:
--- One row for each attempt. An attempt with an unknown start, or an unknown end of the attempt before it, has an
--- unknown wait. Its row has NULL, so unknown waits can be counted. Zeros are waits. No wait is negative, because a
--- start before the submission counts as unknown. Definition: Philly (ATC'19), each period in the queue is one wait.
--- notebook_wait_s follows the notebook of the Philly traces. An attempt with a known start waited from the end of the
--- last attempt before it with a known start, or else from the submission. If the start, that end or the submission is
--- unknown, the job's previous wait is counted again, or nothing if there was none. After a started attempt with an
--- unknown end, every attempt repeats the previous wait. Waits of 0 s, which the notebook finally drops, are rows here.
+-- One row for each attempt. The wait is unknown (NULL) if the start of the attempt or the end of the attempt before it
+-- is unknown; these rows allow unknown waits to be counted. Waits of 0 s count. No wait is negative, because a start
+-- before the submission counts as unknown. As in Philly (ATC'19), each period in the queue is one wait. notebook_wait_s
+-- follows the notebook of the Philly traces. An attempt with a known start waited from the end of the last attempt
+-- before it with a known start, or else from the submission. If the start, that end or the submission is unknown, the
+-- job's previous wait is counted again, or nothing if there was none. After a started attempt with an unknown end,
+-- every attempt repeats the previous wait. Waits of 0 s, which the notebook finally drops, are rows here.
 WITH timed AS (
     SELECT
         a.job_id,

@@ -3,15 +3,15 @@
 -- paper: gang scheduling of PAI (NSDI'22)
 -- tables: jobs
 -- also: attempts
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
--- column instance_count: instances | processes that the job starts at once, as planned; NULL when unknown
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
+-- column instance_count: instances | planned number of processes that the job starts at once; NULL when unknown
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours_share: share | their GPU time / all known GPU time
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- Jobs of every status and size are included, CPU jobs too. Jobs with an unknown number of instances keep a row; if a
--- source does not record instances, this is the only row. GPU time as in overview/status.
+-- Jobs of every status and size are included, and so are CPU jobs. Jobs with an unknown number of instances have a row
+-- of their own; if a source does not record instances, this is the only row. GPU time is defined as in overview/status.
 WITH by_gang AS (
     SELECT
         instance_count,

@@ -4,19 +4,20 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | sum of the attempts' GPU-hours, or whole run time of the job times its GPUs
--- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that it starts at once
+-- param gpu_time: attempts {attempts, with_gaps} | the sum of the attempts' GPU-hours, or the job's whole run time times its GPUs
+-- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that the job starts at once
 -- column gpu_count: GPUs | GPUs of the job or of one instance, including fractions; 0 for a CPU job
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs of known size
 -- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- Jobs of every status are included, jobs of unknown size are excluded. A size without known GPU time has a NULL share
--- of it. rule=gang: the sum over the job's instances. rule=instance: jobs.gpu_count / jobs.instance_count, to a
--- millionth of a GPU, which is the request of one instance (the mean if they differ); jobs with an unknown number of
--- instances are excluded too. A row still counts jobs, and the GPU time of all their instances. Studies of PAI count
--- its tasks like this (unit=task). GPU time as in overview/status.
+-- Jobs of every status are included; jobs of unknown size are excluded. If no GPU time is known for a size, its share
+-- is NULL. With rule=gang, the size is the sum over the job's instances. With rule=instance, it is jobs.gpu_count /
+-- jobs.instance_count, to a millionth of a GPU, which is the request of one instance (or the mean request if they
+-- differ). Jobs with an unknown number of instances are then also excluded. A row still counts jobs and the GPU time of
+-- all their instances. Studies of PAI count its tasks in this way (unit=task). GPU time is defined as in
+-- overview/status.
 WITH requests AS (
     SELECT
         CASE WHEN $rule = 'instance' THEN round(gpu_count / nullif(instance_count, 0), 6) ELSE gpu_count END AS gpu_count,

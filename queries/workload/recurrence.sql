@@ -8,13 +8,13 @@
 -- column jobs: jobs | jobs of this group
 -- column users: users | distinct users who submitted them; NULL when none is known
 -- column median_run_s: s | median run time
--- column run_s_cv: ratio | standard deviation of the run time / its mean; NULL with fewer than two known
+-- column run_s_cv: ratio | standard deviation of the run time / its mean; NULL if fewer than two run times are known
 -- column gpu_hours: GPU-hours | GPU time of these jobs over their attempts; NULL when none is known
 -- rule:
--- Jobs of every status are included; jobs without a group are excluded. Run time is that of the job, including gaps
--- between attempts. The standard deviation is that of a sample, with n - 1; with a mean of 0 the ratio is NULL. The
--- meaning of a group depends on the source: a task group in PAI, an application in DLRM, a kind of job in Acme.
--- Percentiles interpolate linearly. Sorted by jobs, most first.
+-- Jobs of every status are included; jobs without a group are excluded. The run time is that of the job, including gaps
+-- between attempts. The standard deviation is the sample standard deviation (n - 1). If the mean is 0, the ratio is
+-- NULL. What a group is depends on the source: a task group in PAI, an application in DLRM, or a kind of job in Acme.
+-- Percentiles interpolate linearly. Sorted by jobs in descending order.
 WITH spread AS (
     SELECT
         "group",

@@ -92,7 +92,7 @@ def test_a_trace_gets_the_table_and_answers_the_query(logs: Path, trace: Path) -
         ("gpu_out_of_memory", 1, 1),
         ("traceback_from_crash", 1, 1),
     ]
-    assert_one_line(run("classify-logs", logs, "--trace", trace, "--add"), "already has a table failures", "--force")
+    assert_one_line(run("classify-logs", logs, "--trace", trace, "--add"), "already has a failures table", "--force")
     assert run("classify-logs", logs, "--trace", trace, "--add", "--force").returncode == 0
 
 

@@ -39,7 +39,7 @@ def test_fit_generate_fit(model: tuple[Path, subprocess.CompletedProcess[str]], 
         assert word in fitted.stdout
     # A run that began and has no end yet is known to be longer than what it had at the end of the log.
     unknown = sum(not job.attempts or job.attempts[0].start is None for job in jobs())
-    assert f"note: {unknown} jobs without a known run time are left out of the run time fits" in fitted.stderr
+    assert f"note: {unknown} jobs without a known run time are excluded from the run time fits" in fitted.stderr
     assert json.loads(path.read_text())["version"] == 1
     made = run("generate", path, "--jobs", "300", "--seed", "2", "-o", tmp_path / "t")
     assert made.returncode == 0, made.stderr

@@ -1,4 +1,4 @@
-"""Find the number of GPUs of the cluster, with the source of the number, because sources differ."""
+"""Find the number of GPUs in the cluster and the source of this number, because sources differ."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attemp
 _READ = "cluster_gpus job_classes node_gpus open_attempts trace_capabilities trace_nodes trace_window " + " ".join(
     _TABLES
 )
-"""Tables and views that this module reads."""
+"""The tables and views that this module reads."""
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 
 
@@ -35,19 +35,19 @@ class Capacity:
     """The number of GPUs according to one source."""
 
     source: str
-    """'listed', 'observed' or the path of a file."""
+    """'listed', 'observed', or the path of a file."""
     gpus: int
-    """All GPUs [GPUs]."""
+    """Total number of GPUs [GPUs]."""
     by_node: pl.DataFrame
-    """node_id and gpu_count [GPUs], ordered by node_id; empty if the source gives only totals."""
+    """node_id and gpu_count [GPUs], in order of node_id; empty if the source gives only totals."""
     alternatives: dict[str, int] = field(default_factory=dict)
     """GPUs according to each other source in the trace, by its `kind` [GPUs]."""
     note: str = ""
-    """The source of the number in words, with its date if the number changes over time."""
+    """The source of the number in words, with a date if the number changes over time."""
     word: str = ""
-    """The source in a word or two: listed, stated by a list next to the log, stated, quotas, observed, or a file."""
+    """The source in a few words: listed, stated by a list next to the log, stated, quotas, observed, or a file."""
     kind: str = ""
-    """'listed' machines, a total that the source gives ('stated'), the sum of 'quotas', 'observed', or 'file'."""
+    """'listed' (machines), 'stated' (a total in the source), 'quotas' (their sum), 'observed', or 'file'."""
 
 
 @explain_damage()
@@ -59,11 +59,11 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     trace : Trace, str or Path
         The Trace, or its folder.
     source : str or Path
-        'listed': the node list if the source has one. Otherwise the largest total over time in the capacity table,
-        summed over the clusters; if there is no total and no machine is seen, the largest sum of the VCs' quotas.
-        'observed': for each node the largest number in the list, the placements and the telemetry; if no node is known,
-        the most GPUs that the jobs of each cluster used at one time. Any other value is the path of a CSV file with the
-        columns node_id and gpu_count.
+        'listed' uses the node list if the source has one, and otherwise the largest total over time in the capacity
+        table, summed over the clusters. If there is no total and no machine is seen, it uses the largest sum of the
+        VCs' quotas. 'observed' uses, for each node, the largest number in the list, the placements and the telemetry.
+        If no node is known, it uses the most GPUs that the jobs of each cluster used at one time. Any other value is
+        the path of a CSV file with the columns node_id and gpu_count.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
 
 
 def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
-    """Return the machines in the node lists of all exports of a Trace; None without a list."""
+    """Return the machines in the node lists of all exports of a Trace, or None if there is no list."""
     nodes = _by_node(con, "listed")
     if not nodes.height:
         return None
@@ -137,15 +137,15 @@ def _stated(
 
 
 def _instant(trace: Trace, time: datetime) -> str:
-    """Return a moment [UTC] in words, in the time base of the Trace."""
+    """Describe a moment [UTC] in the Trace's time base."""
     if trace.manifest.time_base == "relative":
         return f"day {(time - datetime(1970, 1, 1)).days}"
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def _seen_nodes(con: duckdb.DuckDBPyConnection) -> Capacity | None:
-    """Return the machines that placements or telemetry show; None if they show none."""
-    # A list alone is not an observation.
+    """Return the machines that placements or telemetry show, or None if they show none."""
+    # A list alone does not count as an observation.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
     if not nodes.height or not seen[0][0]:
@@ -173,7 +173,7 @@ def _most_held(con: duckdb.DuckDBPyConnection) -> dict[str | None, float]:
 
 
 def _observed_in_use(most: Mapping[str | None, float]) -> Capacity | None:
-    """Return the most GPUs in use at one time, a lower bound of the cluster's size; None if no GPU was in use."""
+    """Return the most GPUs in use at one time, a lower bound on the cluster's size, or None if no GPU was in use."""
     gpus = sum(math.ceil(number) for number in most.values())
     if not gpus:
         return None

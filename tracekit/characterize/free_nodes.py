@@ -1,8 +1,8 @@
-"""The free GPUs of nodes through time, the times at which a gang would have fitted, and nodes out of service.
+"""The free GPUs per node over time, the times at which a gang would have fitted, and nodes out of service.
 
-A gang wants the fewest nodes that fit it: one node if nodes are large enough, otherwise whole nodes and, for the rest,
-one more node with enough free GPUs. Philly (ATC'19) and its successors try this rule first. While the table node_events
-lists a node as out of service, its GPUs do not count as capacity.
+A gang needs the fewest nodes that fit it: a single node if nodes are large enough, otherwise whole nodes and one more
+node with enough free GPUs for the rest. Philly (ATC'19) and its successors try this rule first. While the node_events
+table lists a node as out of service, its GPUs do not count as capacity.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ AWAY = ("down", "drained", "maintenance")
 CAPACITY = Param(
     "capacity",
     "observed",
-    "GPUs of a node: the node list, or the largest number in any source",
+    "source of a node's GPU count: the node list, or the largest number in any source",
     ("observed", "listed"),
 )
-"""The query parameter that chooses the size of nodes."""
+"""The query parameter that selects the source of node sizes."""
 
 EVENTS = Param(
     "events",
     "away",
-    "nodes that node_events lists as down, drained or in maintenance: no capacity, or counted as available",
+    "whether nodes that node_events lists as down, drained or in maintenance have no capacity or count as available",
     ("away", "ignored"),
 )
-"""The query parameter that chooses how node events count."""
+"""The query parameter that selects how node events count."""
 
 _SPANS = f"""WITH event AS (
     SELECT node_id, epoch_us(start_time) AS since, coalesce(epoch_us(end_time), $last) AS until
@@ -74,9 +74,9 @@ FROM away_span s JOIN (
 
 
 def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
-    """Return the times in which nodes were out of service: node_id, since, until [us]; they do not overlap on a node.
+    """Return the periods in which nodes were out of service: node_id, since, until [us], without overlaps on a node.
 
-    A time without an end lasts until the last time of the trace.
+    A period without an end lasts until the last time in the trace.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
 def idle_gpus_away(
     con: duckdb.DuckDBPyConnection, clusters: Sequence[str | None], edges: Ints
 ) -> tuple[dict[str | None, Floats], list[Note]]:
-    """Return the mean number of unused GPUs out of service, by cluster and interval, and a note on them.
+    """Return the mean number of unused GPUs that were out of service, by cluster and interval, and a note on them.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def idle_gpus_away(
 
 @dataclass(frozen=True)
 class FreeNodes:
-    """The free GPUs of each node of a pool through time.
+    """The free GPUs of each node of a pool over time.
 
     Attributes
     ----------
@@ -163,11 +163,11 @@ class FreeNodes:
 
     @property
     def size(self) -> float:
-        """GPUs of the largest node; 0 without nodes."""
+        """GPUs of the largest node, or 0 if there are no nodes."""
         return float(self.node_gpus.max(initial=0))
 
     def only(self, numbers: Ints) -> FreeNodes:
-        """Return the pool of only these nodes, in this order."""
+        """Return a pool that consists of only these nodes, in this order."""
         kept = np.zeros(len(self.node_gpus), dtype=bool)
         kept[numbers] = True
         rows = kept[self.node]
@@ -176,14 +176,14 @@ class FreeNodes:
         return FreeNodes(self.node_gpus[kept], node, self.time[rows], self.free[rows], names)
 
     def of_node(self, number: int) -> Steps:
-        """Return the free GPUs of a single node through time."""
+        """Return the free GPUs of a single node over time."""
         first, last = np.searchsorted(self.node, [number, number + 1])
         return Steps(
             self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]])
         )
 
     def with_at_least(self, gpus: float) -> Steps:
-        """Return the number of nodes with at least this many free GPUs, through time."""
+        """Return the number of nodes with at least this many free GPUs, over time."""
         enough = self.free >= gpus - 1e-9
         first = np.ones(len(self.node), dtype=bool)
         first[1:] = self.node[1:] != self.node[:-1]
@@ -198,7 +198,7 @@ class FreeNodes:
         return Steps(moments, np.concatenate([[whole], whole + np.cumsum(sums)]))
 
     def fits(self, gang: float) -> Steps:
-        """Return whether a gang of this many GPUs fits on the fewest nodes, through time: 1 if it does, otherwise 0."""
+        """Return whether a gang of this many GPUs fits on the fewest nodes over time: 1 if it does, otherwise 0."""
         if self.size <= 0:
             return Steps(np.empty(0, dtype=np.int64), np.array([0.0]))
         return Packing(self, gang).fits()
@@ -238,7 +238,7 @@ HAVING count(p.gpu_count) = 0"""
 def free_nodes(
     con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
-    """Return the free GPUs of the nodes of each cluster, and notes on the nodes and on excluded data.
+    """Return the free GPUs of each cluster's nodes, and notes on the nodes and on excluded data.
 
     A running attempt keeps its GPUs until the time that the view open_attempts gives.
 
@@ -247,12 +247,12 @@ def free_nodes(
     con : DuckDB connection
         A connection with attempts, jobs, placements, node_events (which may be empty) and the view node_gpus.
     capacity : str
-        'observed' or 'listed': the source of a node's number of GPUs.
+        Source of a node's number of GPUs: 'observed' or 'listed'.
     half_steps : bool
-        Count time in half microseconds, and shift starts to half a microsecond after ends at the same moment, which
-        makes the state between the two readable.
+        Whether to count time in half microseconds and to shift starts to half a microsecond after ends at the same
+        moment, which makes the state between the two readable.
     events : bool
-        Whether nodes are full while node_events lists them as down, drained or in maintenance.
+        Whether nodes count as full while node_events lists them as down, drained or in maintenance.
     """
     nodes = pl.DataFrame(
         con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
@@ -345,7 +345,7 @@ class Packing:
         self._nodes: dict[int, Steps] = {}
 
     def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
-        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None if they never have.
+        """Return the first moment in [since, until) at which the fewest nodes have room [us], or None if there is none.
 
         The gang's own GPUs, `parts` on the `nodes` of the pool, count as free.
         """
@@ -367,7 +367,7 @@ class Packing:
         return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which the gang fits; from each begin on, this many of its own nodes count too."""
+        """Return the first moment at which the gang fits; from each begin on, this many of its own nodes also count."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():
@@ -378,9 +378,9 @@ class Packing:
         return None if best == _NEVER else best
 
     def fits(self, full: int = 0, partly: int = 0) -> Steps:
-        """Return whether the gang fits if `full` more nodes are entirely free and `partly` more fit the rest: 1 or 0.
+        """Return whether the gang fits (1 or 0) if `full` more nodes are entirely free and `partly` more fit the rest.
 
-        The result is cached by both numbers.
+        Results are cached for each pair of numbers.
         """
         if (full, partly) not in self._fits:
             times = np.unique(np.concatenate([s.times for s in (self._full, self._partly) if s is not None]))
@@ -406,7 +406,7 @@ def _values_at(steps: Steps, times: Ints) -> Floats:
 
 
 def _next_true(steps: Steps, moments: Ints) -> Ints:
-    """Return the first moment from each given moment on at which a condition is true; it changes at every step."""
+    """Return the first moment at or after each given moment at which a condition holds; it changes at every step."""
     index = np.searchsorted(steps.times, moments, side="right")
     later = np.append(steps.times, _NEVER)[index]
     return np.where(steps.values[index] > 0, moments, later)

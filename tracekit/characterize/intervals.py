@@ -26,7 +26,7 @@ GRID = 101
 
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
-    """Return the ends of each interval as columns <column>_low and <column>_high; NULL if unknown."""
+    """Return the ends of each interval as columns <column>_low and <column>_high, NULL if unknown."""
     import numpy as np
 
     columns: list[pl.Series] = []

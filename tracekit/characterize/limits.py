@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 LONGEST_S = 60.0
 """Time limit of a question in the sandbox, and of a question that a page asks [s]."""
 MOST_ROWS = 10_000_000
-"""Maximum rows of a result in the sandbox."""
+"""Maximum number of rows in a result in the sandbox."""
 SANDBOX_MEMORY = "1GB"
 """Default memory limit in the sandbox."""
 
 _GRACE_S = 5.0
-"""Time for SQL to end after an interrupt [s]: a function call on a single row cannot be interrupted."""
+"""Time that SQL gets to end after an interrupt [s], because a function call on a single row cannot be interrupted."""
 _BESIDE = 256 << 20
 """Memory of the process that DuckDB's limit does not count, such as that of its Parquet readers [B]."""
 _BESIDE_A_CORE = 64 << 20
@@ -36,19 +36,19 @@ _BESIDE_A_CORE = 64 << 20
 
 
 class StoppedError(TracekitError):
-    """The question took too long, or nobody waits for the answer any longer."""
+    """The question took too long, or nobody is waiting for the answer any longer."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one question; None means no limit."""
+    """The limits of one question, where None means no limit."""
 
     seconds: float | None = None
     """Time limit [s]."""
     rows: int | None = None
-    """Maximum rows of the result."""
+    """Maximum number of rows in the result."""
     memory: int | None = None
-    """Memory of DuckDB before it spills to disk, and the maximum size of the result [B]."""
+    """Memory that DuckDB uses before it spills to disk, and the maximum size of the result [B]."""
     sandbox: bool = False
     """Whether the limits are those of the sandbox."""
 
@@ -78,7 +78,7 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-"""The limits of a question without limits."""
+"""No limits at all."""
 
 
 class Stop:
@@ -87,7 +87,7 @@ class Stop:
     Parameters
     ----------
     where : str or Path, optional
-        The name of the question in the error.
+        Name of the question in the error.
     hint : str
         What the user can do if the question was stopped.
     """
@@ -99,7 +99,7 @@ class Stop:
         self.why = ""
 
     def watch(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Also stop the SQL of this connection.
+        """Let `stop` also stop the SQL on this connection.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Stop:
             raise self.error()
 
     def error(self) -> StoppedError:
-        """Return the error of a question that was stopped."""
+        """Return the error for a question that was stopped."""
         return StoppedError(self.why, where=self._where, hint=self._hint)
 
     def stop(self, why: str) -> None:
@@ -133,14 +133,14 @@ class Stop:
 
 @contextlib.contextmanager
 def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *, own_process: bool) -> Iterator[None]:
-    """Stop the connection's SQL inside the block after a time limit.
+    """Stop the connection's SQL in this block after a time limit.
 
     Parameters
     ----------
     seconds : float, optional
-        The time limit [s]; None: no limit.
+        The time limit [s], or None for no limit.
     where : Path
-        The name of the question in the error.
+        Name of the question in the error.
     own_process : bool
         Whether to end the process, with one line and exit code 2, if the SQL does not react to the interrupt.
 
@@ -174,7 +174,7 @@ def timed(con: duckdb.DuckDBPyConnection, seconds: float | None, where: Path, *,
 
 @contextlib.contextmanager
 def limited_memory(limits: Limits) -> Iterator[None]:
-    """Limit the memory of this process inside the block, if the system supports it (Linux).
+    """Limit the memory of this process in this block, if the system supports it (Linux).
 
     DuckDB's own limit does not count the results of SQL functions such as repeat('x', 2000000000). The limit set here
     is the sum of the current memory of the process, DuckDB's limit, the largest result, and the needs of the threads.

@@ -1,12 +1,12 @@
-"""Failures of nodes in the table node_events, and the times between them.
+"""Failures of nodes in the node_events table, and the times between them.
 
 An event is a failure if its state is down, or drained because of a fault. Maintenance in any state is not a failure,
 and neither is a degraded node that still works or a node drained for an unknown cause. `tracekit fit` uses the same
 events. Failures of one node that overlap or adjoin count as one.
 
-All distributions of the time between failures are fitted to the same observations by maximum likelihood: each time in
-which a node worked, and whether a failure ended it. Their AICs can therefore be compared (Akaike, 1974). A node with
-rate r and k failures in T hours has the likelihood r^k * exp(-r * T).
+All distributions of the time between failures are fitted by maximum likelihood to the same observations: each period in
+which a node worked, and whether a failure ended this period. Their AICs can therefore be compared (Akaike, 1974). A
+node with rate r and k failures in T hours has the likelihood r^k * exp(-r * T).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from tracekit.characterize.notes import Note
 
 ALL = "all"
-"""Name of a row over all causes."""
+"""Name of the row that covers all causes."""
 
 UNKNOWN = "unknown"
-"""The cause of an event without a named cause."""
+"""The cause of events that name no cause."""
 
 HOUR_US = 3_600_000_000
 
@@ -57,13 +57,13 @@ class NodeFaults:
     """The nodes of a Trace, the time that the Trace covers, and the failures in it."""
 
     nodes: pl.DataFrame
-    """node_id, cluster, rack, gpu_count; ordered by cluster, rack and name, with numbers in names by their value."""
+    """node_id, cluster, rack, gpu_count; ordered by cluster, rack and name, with numbers in names ordered by value."""
     failures: pl.DataFrame
     """node (row of `nodes`), cause, since, until [us since 1970]; until is NULL for a failure without an end."""
     begin: int
-    """The first time of the Trace [us since 1970]."""
+    """The first time in the Trace [us since 1970]."""
     end: int
-    """The last time of the Trace [us since 1970]."""
+    """The last time in the Trace [us since 1970]."""
     notes: tuple[Note, ...]
     """Notes on data that was excluded or may be missing."""
 
@@ -78,7 +78,7 @@ class NodeFaults:
         return [ALL, *counts["cause"]]
 
     def outages(self, cause: str = ALL) -> pl.DataFrame:
-        """Return the failures for one cause or all causes; overlapping and adjoining failures of a node are combined.
+        """Return the failures with one cause or any cause, combining a node's overlapping and adjoining failures.
 
         Returns
         -------
@@ -108,12 +108,12 @@ class Intervals:
     hours: Floats
     """Length [h], above 0."""
     failed: Bools
-    """Whether a failure ended the interval; otherwise the log ended."""
+    """Whether a failure, rather than the end of the log, ended the interval."""
     count: int
     """Total number of nodes."""
 
     def failures_by_node(self) -> Ints:
-        """Return the number of intervals of each node that ended with a failure."""
+        """Count the intervals of each node that ended with a failure."""
         return np.bincount(self.node, weights=self.failed, minlength=self.count).astype(np.int64)
 
     def hours_by_node(self) -> Floats:
@@ -148,10 +148,10 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
 
 
 def intervals_between(faults: NodeFaults, cause: str = ALL) -> Intervals:
-    """Return the times between failures for one cause or all causes.
+    """Return the times between failures with one cause or any cause.
 
     The clock of a node starts with the log, or when the node is back from the last such failure, and stops at the end
-    of the log. A failure at the first moment of the log does not show how long its node had worked.
+    of the log. A failure at the first moment of the log does not show how long its node had been working.
     """
     spans = faults.outages(cause)
     back = spans.select(pl.col("until").shift(1).over("node").fill_null(faults.begin))["until"].to_numpy()
@@ -189,14 +189,14 @@ def _natural(name: str | None) -> list[tuple[int, int, str]]:
 
 
 def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
-    """Return the number of failure pairs on two nodes of the same group that began within `window` of each other.
+    """Count the failure pairs on two nodes of the same group that began within `window` of each other.
 
     Parameters
     ----------
     times : array of int, shape (failures,)
-        Begin of each failure [ms], not negative.
+        Start of each failure [ms], not negative.
     node, group : array of int, shape (failures,)
-        The node of each failure, and the node's group, from 0; negative: no group.
+        The node of each failure, and the node's group, from 0, or negative if it has no group.
     window : int
         Maximum time between the two failures of a pair [ms].
     """
@@ -206,7 +206,7 @@ def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
 
 
 def _alike(times: Ints, label: Ints, window: int) -> int:
-    """Return the number of pairs with the same label within the window; labels are shifted apart in time."""
+    """Count the pairs with the same label within the window; labels are shifted apart in time."""
     if times.size < 2:
         return 0
     line = np.sort(times + label * (int(times.max()) + window + 1))
@@ -214,23 +214,23 @@ def _alike(times: Ints, label: Ints, window: int) -> int:
 
 
 def pairs_possible(node: Ints, group: Ints) -> int:
-    """Return the number of failure pairs on two nodes of the same group, at any times."""
+    """Count the failure pairs on two nodes of the same group, at any times."""
     within = group >= 0
     of_groups, of_nodes = (np.bincount(label[within]).astype(np.int64) for label in (group, node))
     return int((of_groups**2).sum() - (of_nodes**2).sum()) // 2
 
 
 def chance_of_a_pair(window: float, length: float) -> float:
-    """Return the chance that two independent times, each uniform over `length`, are at most `window` apart [0..1].
+    """Return the probability that two independent times, uniform over `length`, are at most `window` apart [0..1].
 
-    It is 2 * w - w^2, with w the window in units of the length.
+    This is 2 * w - w^2, where w is the window in units of the length.
     """
     share = min(window / length, 1.0)
     return share * (2 - share)
 
 
 def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Ints:
-    """Return the times, moved by an offset for each node and wrapped around the end of the log.
+    """Shift the times by an offset for each node, wrapping around at the end of the log.
 
     This keeps the number of each node's failures and, except for the gap at the end, the times between them.
     """
@@ -239,17 +239,17 @@ def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Int
 
 
 def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
-    """Return the racks of nodes, reassigned at random among the nodes with a known rack."""
+    """Reassign racks at random among the nodes with a known rack."""
     found = rack.copy()
     found[rack >= 0] = rng.permutation(rack[rack >= 0])
     return found
 
 
 def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
-    """Return the number of node groups that failed together, the nodes of the largest group, and all their failures.
+    """Count the node groups that failed together, the nodes in the largest group, and the failures in all groups.
 
-    Failures belong together if each begins within the window of the one before. Failures of a single node do not form a
-    group.
+    Failures belong together if each begins within the window of the previous one. Failures of a single node do not form
+    a group.
     """
     within = group >= 0
     if not within.any():
@@ -270,7 +270,7 @@ def share_hit(times: Floats, length: float, within: float) -> float:
     Parameters
     ----------
     times : array of float
-        Times at which failures begin, since the begin of the log, in increasing order.
+        Times at which failures begin, counted from the start of the log, in increasing order.
     length, within : float
         Length of the log, and the look-ahead time, in the same unit; `within` is less than `length`.
     """
@@ -305,9 +305,9 @@ class Law:
 
 
 def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
-    """Return the time after which each share had failed [h]; None if fewer failed.
+    """Return the time after which each share had failed [h], or None if fewer failed.
 
-    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A time that is cut off by the
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A period that is cut off by the
     end of the log counts as at risk at its own length.
     """
     times, where = np.unique(hours, return_inverse=True)
@@ -323,14 +323,14 @@ def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> lis
 
 
 def exponential(hours: Floats, failed: Bools) -> Law:
-    """Return the law with one constant rate for all nodes: `rate` [1/h] = failures / hours."""
+    """Return the law with one constant rate for all nodes, `rate` [1/h] = failures / hours."""
     number, total = int(failed.sum()), float(hours.sum())
     rate = number / total
     return Law(number * np.log(rate) - number, 1, {"rate": rate})
 
 
 def weibull(hours: Floats, failed: Bools) -> Law:
-    """Return the law whose rate falls (shape below 1) or rises (above 1) since a node came back, for all nodes.
+    """Return the law whose rate falls (shape below 1) or rises (above 1) after a node comes back, for all nodes.
 
     Its parameters are `shape`, `shape_low` and `shape_high` (95 %, by the profile likelihood) and `scale` [h].
     """
@@ -367,7 +367,7 @@ def weibull(hours: Floats, failed: Bools) -> Law:
 
 
 def gamma_rates(number: Ints, hours: Floats) -> Law:
-    """Return the law of nodes with gamma distributed constant rates: their `shape` and mean, `rate` [1/h].
+    """Return the law of nodes with gamma distributed constant rates, with their `shape` and mean `rate` [1/h].
 
     The number of failures of a node is then negative binomial (Greenwood and Yule, 1920). If all nodes are equal, the
     shape has no upper limit and is at least `ALIKE`.
@@ -417,8 +417,8 @@ def gamma_rates(number: Ints, hours: Floats) -> Law:
 def two_kinds(number: Ints, hours: Floats) -> Law:
     """Return the law of good and bad nodes, each with a constant rate: `bad_share`, `bad_rate`, `good_rate` [1/h].
 
-    Fitted by expectation-maximization (Dempster, Laird and Rubin, 1977) from several starting points; the most likely
-    result counts.
+    It is fitted by expectation-maximization (Dempster, Laird and Rubin, 1977) from several starting points; the most
+    likely result is returned.
 
     Parameters
     ----------
@@ -435,7 +435,7 @@ def two_kinds(number: Ints, hours: Floats) -> Law:
 
 
 def _climb(k: Floats, t: Floats, share: float, bad: float, mean: float) -> Law:
-    # A class without failures has the rate 0, whose logarithm is infinite.
+    # A class without failures has rate 0, whose logarithm is infinite.
     least = 1e-9 * mean
     good = max((mean - share * bad) / (1 - share), 0.1 * mean)
     before = -np.inf

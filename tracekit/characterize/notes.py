@@ -1,7 +1,7 @@
-"""Notes on the data that a timeline excluded and on the sources of its numbers: a kind of note with its numbers.
+"""Notes on the data that a timeline excluded and on the sources of its numbers, each a kind of note with its numbers.
 
-One table has the sentences of all kinds. We build a sentence only when an answer is shown, because notes of several
-clusters can be added and tenants get the site's own word.
+One table contains the sentences of all kinds. A sentence is built only when an answer is shown, because notes on
+several clusters can be added up and tenants are called by the site's own word.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 OWNED = "GPUs of a cluster: "
-"""Start of the sentence on the GPUs of a cluster."""
+"""Start of the sentence on a cluster's GPUs."""
 
 SENTENCES = {
     "end unknown": "{0:,} {1} with an unknown or impossible end are excluded from the load",
@@ -26,9 +26,9 @@ SENTENCES = {
         " their GPUs; they count up to then (Slurm's remedy: sacctmgr show runawayjobs)"
     ),
     "wait unknown": "{0:,} waits of unknown or negative length are excluded",
-    "wait below zero": "{0:,} negative waits contradict themselves in the source and are excluded",
-    "beginning unknown": "{0} excluded, because the begin or the end of the wait is unknown",
-    # The source of quotas; each answer about quotas has one of these notes.
+    "wait below zero": "{0:,} waits that are negative in the source are excluded",
+    "beginning unknown": "{0} excluded, because the beginning or the end of the wait is unknown",
+    # The source of the quotas; each answer about quotas has one of these notes.
     "no tenants": "there are no {tenant.many}; the owned GPUs are all GPUs of the cluster",
     "quotas": "quota: the capacity recorded in the trace",
     "quotas of some": "quota: the capacity recorded in the trace; {0} of {1} {tenant.many} have none",
@@ -59,7 +59,7 @@ SENTENCES = {
     "backwards": "events that end before they begin are excluded: {0:,}",
     "unlisted": "nodes known only from events: {0:,}; others that never failed may exist",
 }
-"""The sentence of each kind, in the order in which answers list them: first kinds that add up, then the others."""
+"""The sentence of each kind, in the order in which answers list them: kinds that add up first, then the others."""
 
 SOURCES = {
     "given": "{0}, by the parameter gpus",
@@ -84,9 +84,9 @@ class Note:
     sums: tuple[float, ...] = ()
     """Numbers that add up over the parts of a trace."""
     facts: tuple[str, ...] = ()
-    """Words that are equal in all parts."""
+    """Words that are the same in all parts."""
     sources: tuple[tuple[str, str], ...] = ()
-    """Keys of `SOURCES` with their words; the keys of several parts are listed one after the other."""
+    """Keys of `SOURCES` with their words; the keys of several parts follow one another."""
 
     def sentence(self, tenant: Tenant = VC) -> str:
         """Return the note in words, without a full stop."""
@@ -95,12 +95,12 @@ class Note:
 
 
 def noted(kind: str, number: int, *facts: str) -> list[Note]:
-    """Return a note with a number, or none if the number is 0."""
+    """Return a note with a number, or no note if the number is 0."""
     return [Note(kind, (number,), facts)] if number else []
 
 
 def add_notes(parts: Sequence[Sequence[Note]]) -> tuple[Note, ...] | None:
-    """Return the notes of the whole from the notes of its parts; None if the parts contradict each other.
+    """Return the notes of the whole from the notes of its parts, or None if the parts contradict each other.
 
     A note with numbers may be missing in a part, which then counts as 0. All other notes must be equal in all parts.
     """

@@ -1,7 +1,7 @@
-"""The GPUs allocated to attempts through time, and the GPUs that tenants and clusters may use.
+"""The GPUs allocated to attempts over time, and the GPUs that tenants and clusters may use.
 
 Allocated GPUs are a step function built from the intervals of attempts. Times are whole microseconds, so durations add
-up exactly. Intervals are half-open: an attempt that ends at t has no GPUs at t. Few traces publish quotas, so the
+up exactly. Intervals are half-open, so an attempt that ends at t has no GPUs at t. Few traces publish quotas, so the
 source of each quota is named.
 """
 
@@ -36,7 +36,7 @@ class Steps:
     times : int64 array, shape (n,)
         Times at which the value changes [us], strictly increasing.
     values : array, shape (n + 1,)
-        values[0] is the value before the first step, values[i + 1] the value from times[i] on.
+        values[0] is the value before the first step, and values[i + 1] is the value from times[i] on.
     """
 
     times: Ints
@@ -44,7 +44,7 @@ class Steps:
 
     @classmethod
     def of_intervals(cls, starts: Ints, ends: Ints, weights: Floats) -> Steps:
-        """Return the sum of the weights of the intervals [start, end) that contain each moment."""
+        """Sum the weights of the intervals [start, end) that contain each moment."""
         times = np.concatenate([starts, ends])
         changes = np.concatenate([weights, -weights])
         moments, index = np.unique(times, return_inverse=True)
@@ -55,7 +55,7 @@ class Steps:
 
     @classmethod
     def of_changes(cls, times: Ints, values: Floats, before: float) -> Steps:
-        """Return the function that takes each value from its time on; of several values at one time the last counts."""
+        """Return the function that has each value from its time on; of several values at one time, the last counts."""
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
         last = np.append(times[1:] != times[:-1], True) if len(times) else np.empty(0, dtype=bool)
@@ -77,7 +77,7 @@ class Steps:
         return found
 
     def _integral(self, moments: Ints) -> Floats:
-        """Return the integral from the first step, or from 0 without steps, to each moment [value * us]."""
+        """Return the integral from the first step, or from 0 if there are no steps, to each moment [value * us]."""
         if not len(self.times):
             flat: Floats = self.values[0] * moments
             return flat
@@ -98,7 +98,7 @@ def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
     times : int64 array, shape (n,)
         Moments at which the condition may change [us], in increasing order.
     holds : bool array, shape (n,)
-        Whether the condition is true from each of these moments to the next; before the first it is false.
+        Whether the condition is true from each of these moments to the next; before the first moment it is false.
     moments : int64 array
         The moments up to which time counts.
     """
@@ -113,15 +113,15 @@ def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
 
 
 def window_us(con: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
-    """Return the first and the last time of the jobs and attempts of a trace [us]; None without any."""
+    """Return the first and the last time of a trace's jobs and attempts [us], or None if there are none."""
     first, last = con.execute("SELECT since, until FROM trace_window").fetchall()[0]
     return None if first is None else (int(first), int(last))
 
 
 def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
-    """Return cluster and vc of each tenant, in order, and create the table tenant with their `code`.
+    """Return the cluster and vc of each tenant, in order, and create the tenant table with their `code`.
 
-    The code of a tenant is its row number. Jobs without a VC form the tenant NULL.
+    A tenant's code is its row number. Jobs without a VC form the tenant NULL.
     """
     con.execute(
         """CREATE OR REPLACE TEMP TABLE tenant AS
@@ -133,10 +133,10 @@ def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
 
 
 def attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
-    """Return the SQL of all attempts with the code of their tenant.
+    """Return the SQL that selects all attempts with their tenants' codes.
 
-    Its columns: job_id, attempt, code, job_gpus, gpu_class, class_order (of the job), gpu_count, start_time, end_time,
-    status, wait_s (of the attempt). Call `tenants` first.
+    Its columns are job_id, attempt and code, then job_gpus, gpu_class and class_order (of the job), then gpu_count,
+    start_time, end_time, status and wait_s (of the attempt). Call `tenants` first.
     """
     tenant = "JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc"
     if _derived(con):
@@ -150,7 +150,7 @@ def attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
 
 
 def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
-    """Return the SQL condition that a job `j` has no attempt."""
+    """Return the SQL condition for a job `j` without an attempt."""
     if _derived(con):
         return "j.start_time IS NULL"
     return "NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"
@@ -159,7 +159,7 @@ def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
 def open_attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return the view open_attempts as SQL, or a table without rows if every attempt has an end.
 
-    Planning the view takes DuckDB longer than the rest of a query over few attempts.
+    DuckDB takes longer to plan the view than to run the rest of a query over a few attempts.
     """
     if con.execute("SELECT 1 FROM attempts WHERE end_time IS NULL LIMIT 1").fetchall():
         return "open_attempts"
@@ -183,7 +183,7 @@ class Spans:
     start, end : int64 array
         Ends of the half-open intervals [us since 1970-01-01 UTC].
     gpus : float64 array
-        GPUs allocated or requested; 0 if unknown.
+        GPUs allocated or requested, or 0 if unknown.
     """
 
     code: Ints
@@ -204,7 +204,7 @@ class Spans:
         return [Steps.of_intervals(start[a:b], end[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts.tolist())]
 
     def means(self, number: int, edges: Ints, weights: Floats) -> Floats:
-        """Return the mean total weight of the intervals in progress, for each tenant and each bin.
+        """Return the mean total weight of the intervals in progress for each tenant and bin.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class Spans:
         step = int(edges[1] - edges[0])
 
         def begun(moments: Ints) -> Floats:
-            """Return the weighted time since the moments that falls in each bin, summed."""
+            """Sum the weighted time since the moments that falls in each bin."""
             bin_ = np.clip((moments - edges[0]) // step, 0, bins - 1)
             place = self.code * bins + bin_
             first = np.bincount(place, weights * (edges[bin_ + 1] - moments), number * bins).astype(np.float64)
@@ -245,7 +245,7 @@ class Spans:
 
 
 def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] | None = None) -> tuple[Spans, int]:
-    """Return the intervals of a query, and the number of rows without one: no end, or an end before the start.
+    """Return the intervals of a query, and the number of rows without an end or with an end before the start.
 
     The query returns code, since, until [us] and gpus.
     """
@@ -267,7 +267,7 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
     """
     counts = "AND r.gpu_count > 0" if with_gpus else ""
     still = open_attempts_sql(con)
-    # Only attempts without an end are looked up: joining all names would take longer than the rest.
+    # Only attempts without an end are looked up, because joining all names would take longer than the rest.
     found, lost = spans(
         con,
         f"""SELECT r.code, r.gpu_count AS gpus, epoch_us(r.start_time) AS since,
@@ -292,7 +292,7 @@ def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
     ran : Spans
         Intervals in which attempts ran; `code` is a row of `groups`.
     groups : polars.DataFrame
-        cluster and vc of each tenant (see `tenants`).
+        The cluster and vc of each tenant (see `tenants`).
     """
     names = groups["cluster"].unique(maintain_order=True).to_list()
     place = {name: number for number, name in enumerate(names)}
@@ -308,21 +308,21 @@ def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
 QUOTA = Param(
     "quota",
     "auto",
-    "what a VC may use: the capacity table; or as a proxy the most GPUs it used at one time, or the 95th percentile "
-    "over time of the GPUs it used; auto takes the first of these that the trace has",
+    "what a VC may use: the capacity table or, as a proxy, the most GPUs that the VC used at one time, or the 95th "
+    "percentile over time of the GPUs that it used; auto takes the first of these that the trace has",
     ("auto", "capacity", "peak", "p95"),
 )
-"""The query parameter that chooses the source of quotas."""
+"""The query parameter that selects the source of quotas."""
 
 CLUSTER_GPUS = Param(
     "gpus",
     0.0,
-    "GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace",
+    "GPUs of the cluster if the trace has only one, or 0 to take them from the node list or the trace",
 )
 """The query parameter that sets the size of the cluster."""
 
 FAR_ABOVE = 0.5
-"""The sum of the quotas is doubtful if the peak of GPUs in use is below this part of the sum; our choice."""
+"""The sum of the quotas is doubtful if the peak number of GPUs in use is below this part of the sum; our choice."""
 
 
 def quotas(
@@ -333,18 +333,18 @@ def quotas(
     Parameters
     ----------
     con : DuckDB connection
-        A connection with the tables capacity and nodes, which are empty if the trace lacks them.
+        A connection with the capacity and nodes tables, which are empty if the trace does not have them.
     groups : polars.DataFrame
-        cluster and vc of each tenant; without tenants, vc NULL is the whole cluster.
+        The cluster and vc of each tenant; without tenants, the vc NULL is the whole cluster.
     held : function () -> sequence of Steps
-        GPUs that each tenant used; called only if a proxy needs them.
+        Returns the GPUs that each tenant used; called only if a proxy needs them.
     source : str
         'auto', 'capacity', 'peak' or 'p95'.
 
     Returns
     -------
     list of Steps
-        NaN if the source does not give it.
+        NaN if the source does not give the GPUs.
     Note
         The source used.
     """
@@ -376,32 +376,33 @@ def cluster_gpus(
 ) -> tuple[Floats, Note]:
     """Return the GPUs of each tenant's cluster in each interval, and a note with the source.
 
-    The first known source counts: the machines of the node list; the total in the trace (a row of the capacity table
-    without a VC) at the start of the interval; the sum of the quotas of its VCs, also before the first total; the most
-    GPUs that its jobs used at one time.
+    The first known source counts. The sources are, in this order, the machines in the node list, the total in the trace
+    (a row of the capacity table without a VC) at the start of the interval, the sum of the VCs' quotas (also used
+    before the first total), and the most GPUs that the cluster's jobs used at one time.
 
     Parameters
     ----------
     con : DuckDB connection
-        A connection with trace_nodes and the tables capacity and nodes, which are empty if the trace lacks them.
+        A connection with trace_nodes and the capacity and nodes tables, which are empty if the trace does not have
+        them.
     groups : polars.DataFrame
-        cluster and vc of each tenant.
+        The cluster and vc of each tenant.
     means : float64 array, shape (tenants, intervals)
-        GPUs that each tenant may use on average, from `quotas`; NaN if unknown.
+        GPUs that each tenant may use on average, from `quotas`, or NaN if unknown.
     starts : int64 array, shape (intervals,)
-        Begin of each interval [us].
+        Start of each interval [us].
     source : str
-        The source of `means`: with 'peak' and 'p95', the sum of these proxies is used if the trace has no total, even
-        if nodes are listed.
+        Source of `means`. With 'peak' and 'p95', the sum of these proxies is used if the trace has no total, even if
+        nodes are listed.
     held : function () -> mapping
-        The most GPUs that the jobs of each cluster used at one time (see `most_held`); called only if needed.
+        Returns the most GPUs that the jobs of each cluster used at one time (see `most_held`); called only if needed.
     gpus : float
-        The cluster's GPUs if given; 0 otherwise.
+        The cluster's GPUs if given, otherwise 0.
 
     Returns
     -------
     float64 array, shape (tenants, intervals)
-        NaN if no source gives it.
+        NaN if no source gives the GPUs.
     Note
         The sources.
 
@@ -461,13 +462,13 @@ def cluster_gpus(
 
 
 def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
-    """Return the source of the GPUs in the table nodes, for a note."""
+    """Return the source of the GPUs in the nodes table, for a note."""
     listed, source = con.execute("SELECT listed, source FROM trace_nodes").fetchall()[0]
     return "listed" if listed else "seen", f", from {source}" if source else ""
 
 
 def beside_use(quotas: float, most: float) -> str:
-    """Return a remark if a sum of quotas differs clearly from use, because it is then not a capacity; '' otherwise.
+    """Return a remark if a sum of quotas clearly differs from use and so is not a capacity; otherwise return ''.
 
     Parameters
     ----------
@@ -484,7 +485,7 @@ def beside_use(quotas: float, most: float) -> str:
 
 
 def _summed(means: Floats) -> Floats:
-    """Return the sum of the known values over the tenants; NaN if no value is known."""
+    """Sum the known values over the tenants; the result is NaN if no value is known."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 

@@ -1,15 +1,15 @@
 """Compare published numbers with measured ones.
 
-`reports/published/<format>.csv` holds the numbers that papers and releases give for a public trace, one number per
-line, with source and confidence; `releases.toml` next to these files gives the number of jobs of each release.
+`reports/published/<format>.csv` contains the numbers that papers and releases give for a public trace, one number per
+line, with source and confidence. `releases.toml`, in the same folder, gives the number of jobs in each release.
 `tools/make_published.py` writes the lines. Each line names the cells of a query that measure the same number (see
 `PublishedValue`), and
 
-    cluster      '' the whole release; a name: a Trace of only that cluster; '*': `row` or `params` names the cluster
-    options      the source option that the Trace was made with (unit=task) or without (unit!=task)
+    cluster      '' for the whole release, a name for a Trace of only that cluster, '*' if `row` or `params` names it
+    options      the source option with which (unit=task) or without which (unit!=task) the Trace was made
     kind         number, about (an approximation), range (low to high), above (low), below (high)
 
-The measured value always follows the rule of the published one: if a line names parameters, the query runs with them.
+The measured value always follows the rule of the published value: if a line names parameters, the query runs with them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# A published number: its value, the rows of the query that it corresponds to, and its description in words.
+# A published number: its value, the corresponding rows of the query, and its description in words.
 #
 # row          conditions on columns of the result, joined by ';', which must all hold: status=failed|timeout (one of
 #              these words), gpu_class!=0, gpu_count<=4
-# aggregate    '' the only row; sum, max or mean over the rows; share: the sum over `row` / the sum over `of`
-# weight       the column with the weights of a mean; empty: all rows have the same weight
+# aggregate    '' for the only row; sum, max or mean over the rows; or share (the sum over `row` / the sum over `of`)
+# weight       the column with the weights of a mean, or empty if all rows have the same weight
 
 _CONDITION = re.compile(r"(?P<name>\w+)(?P<op><=|>=|!=|=|<|>)(?P<value>.*)")
 
@@ -69,7 +69,7 @@ def conditions(text: str) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """One published number and where a query measures it; the fields are the columns of the CSV files."""
+    """A published number, and the place where a query measures it; the fields are the columns of the CSV files."""
 
     query: str
     params: str
@@ -82,7 +82,7 @@ class PublishedValue:
     weight: str
     kind: str
     value: float | None
-    """The value in `unit`; None for a range or a bound."""
+    """The value in `unit`, or None for a range or a bound."""
     low: float | None
     high: float | None
     unit: str
@@ -94,9 +94,9 @@ class PublishedValue:
     confidence: str
     """A key of `published.CONFIDENCE`."""
     accuracy: str
-    """Precision with which the figure could be read; empty for a printed number."""
+    """Precision with which the number was read from a figure; empty for a printed number."""
     population_note: str
-    """The jobs that the source counts, if these are not the jobs of the release."""
+    """The jobs that the source counts, if they differ from the jobs of the release."""
 
     @property
     def what(self) -> str:
@@ -106,13 +106,13 @@ class PublishedValue:
 
     @property
     def cell(self) -> dict[str, str] | None:
-        """The key of the row by column; None unless the number is a single cell of the default result."""
+        """The key of the row by column, or None unless the number is a single cell of the default result."""
         found = conditions(self.row)
         plain = not self.aggregate and not self.params and all(op == "=" and "|" not in v for _, op, v in found)
         return {name: value for name, _, value in found} if plain else None
 
     def difference(self, measured: float) -> float:
-        """Return measured minus published, in `unit`: 0 inside a range or bound, otherwise from its nearest end."""
+        """Return measured minus published, in `unit`; 0 within a range or bound, else measured from its nearest end."""
         low = self.value if self.value is not None else self.low
         high = self.value if self.value is not None else self.high
         if low is not None and measured < low:
@@ -204,7 +204,7 @@ def _in_words(condition: tuple[str, str, str]) -> str:
 
 
 def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
-    """Return the measured value of a published number, or None if the result does not have it."""
+    """Return the measured value of a published number, or None if the result does not contain it."""
     rows = _where(frame, number.row) if number.column in frame.columns else None
     if rows is None:
         return None
@@ -214,14 +214,14 @@ def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
     if number.aggregate == "mean" and number.weight:
         known = rows.filter(pl.col(number.column).is_not_null())
         return _ratio(_total(known, number), float(known[number.weight].sum()))
-    # No matching row is a sum of 0, unless all values of the column are unknown.
+    # If no row matches, the sum is 0, unless all values of the column are unknown.
     if number.aggregate == "sum" and frame[number.column].is_not_null().any():
         return _total(rows, number)
     return _one(rows[number.column].cast(pl.Float64), number.aggregate)
 
 
 def _one(values: pl.Series, aggregate: str) -> float | None:
-    """Return one value or the plain mean; None if no value is known, or if several remain without an aggregate."""
+    """Return one value or the plain mean, or None if no value is known or several remain without an aggregate."""
     known = values.drop_nulls()
     if not len(known) or aggregate == "sum" or (not aggregate and len(values) > 1):
         return None
@@ -239,7 +239,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _where(frame: pl.DataFrame, text: str) -> pl.DataFrame | None:
-    """Return the rows that meet every condition; None if the result lacks a column."""
+    """Return the rows that meet every condition, or None if a column is missing from the result."""
     asked = conditions(text)
     if any(name not in frame.columns for name, _, _ in asked):
         return None
@@ -285,9 +285,9 @@ class Release:
 
     title: str
     cluster: str
-    """A cluster of the release; empty for the whole release."""
+    """A cluster of the release, or empty for the whole release."""
     jobs: int
-    """Number of jobs of the release, or of the cluster."""
+    """Number of jobs in the release, or in the cluster."""
     public: bool
     """Whether the Trace has about as many jobs as the release."""
     note: str
@@ -300,16 +300,16 @@ class PublishedComparison:
 
     published: PublishedValue
     measured: float | None
-    """The measured number in the unit of the published one; None if the Trace lacks it."""
+    """The measured number in the unit of the published number, or None if the Trace does not have it."""
 
     @property
     def difference(self) -> float | None:
-        """The measured number minus the published one; 0 inside a range or bound, otherwise from its nearest end."""
+        """The measured minus the published number; 0 within a range or bound, else measured from its nearest end."""
         return None if self.measured is None else self.published.difference(self.measured)
 
     @property
     def relative(self) -> float | None:
-        """The difference / the published number [1]; None for a range, a bound or a published 0."""
+        """The difference / the published number [1], or None for a range, a bound or a published 0."""
         value, found = self.published.value, self.difference
         return None if found is None or not value else found / abs(value)
 
@@ -325,9 +325,9 @@ class _Entry(TypedDict, total=False):
 
 @cache
 def list_published(format_name: str) -> tuple[PublishedValue, ...]:
-    """Return the published numbers of a format's public trace; empty if none are known."""
+    """Return the published numbers for a format's public trace; empty if none are known."""
     path = resources.folder("reports") / "published" / f"{format_name}.csv"
-    # The name comes from a manifest, which anybody can write.
+    # The name comes from a manifest, which anyone could have written.
     if format_name not in _releases() or not path.is_file():
         return ()
     with path.open(encoding="utf-8", newline="") as file:
@@ -350,9 +350,9 @@ def _releases() -> dict[str, _Entry]:
 def release_of(trace: Trace) -> Release | None:
     """Return the release that a Trace's format belongs to, or None if nothing is published about it.
 
-    A Trace with a single cluster of the release is compared with the numbers of that cluster, any other Trace with the
-    numbers of the whole release. The number of jobs decides whether the Trace counts as the public one. Any other
-    Trace, such as a sample, is compared too, and `note` warns that the published numbers are only for orientation.
+    A Trace with a single cluster of the release is compared with the numbers for that cluster, and any other Trace with
+    the numbers for the whole release. The number of jobs decides whether the Trace counts as the public one. Other
+    Traces, such as samples, are also compared, but `note` warns that the published numbers are only for orientation.
     """
     entry = _releases().get(trace.manifest.format)
     if entry is None or not trace.has("jobs"):
@@ -374,7 +374,7 @@ def release_of(trace: Trace) -> Release | None:
 def compare_published(trace: Trace, answer: Answer, session: Session | None = None) -> list[PublishedComparison]:
     """Return the published numbers that a query measures, each with the measured number.
 
-    For a number with other parameters the query runs once more, in `session` if given.
+    For a number with other parameters, the query runs again, in `session` if given.
     """
     release = release_of(trace)
     if release is None:

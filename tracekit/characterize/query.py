@@ -1,4 +1,4 @@
-"""Queries: questions answered by SQL, their files with headers, and how to find them.
+"""Queries: questions answered by SQL, the files that contain them, and how to find these files.
 
 A file begins with its header, which consists of comment lines:
 
@@ -6,13 +6,13 @@ A file begins with its header, which consists of comment lines:
     -- question: How long do jobs run, and do larger jobs run longer?
     -- paper: Philly Fig 2 (ATC'19)
     -- tables: jobs                            tables that the Trace must have
-    -- also: attempts                          tables that are used if they exist, otherwise empty
+    -- also: attempts                          tables that are used if they exist and are empty otherwise
     -- one_of: gpu_utilization, job_usage      the Trace must have one of these tables; the others are empty
     -- needs: run_time, gpu_count              capabilities that the Trace must have
     -- merge: counted                         common tables that can be computed by day of telemetry and merged
-    -- tenant: compared                        'split' if there is a row per tenant (default with a column vc),
-                                               'own' if vc also stays next to the column that is the tenant,
-                                               'compared' if the answer depends on tenants otherwise, or 'none'
+    -- tenant: compared                        'split' if there is a row per tenant (the default with a vc column),
+                                               'own' if vc stays in addition to the column that is the tenant,
+                                               'compared' if it depends on tenants in another way, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
     -- column gpu_class: class | size class of the job
@@ -22,8 +22,8 @@ A file begins with its header, which consists of comment lines:
     -- rule:
     -- Free text up to the end of the comment: formula, included and excluded data, source.
 
-`views`, only in the header of a shared view, names the views that it depends on. Marks in texts such as {tenant.one}
-become the site's word (`Tenant.fill`).
+`views`, which only the header of a shared view has, names the views that it depends on. Placeholders such as
+{tenant.one} become the site's word (`Tenant.fill`).
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1000)
 def words_of(sql: str) -> frozenset[str]:
-    """Return the words of SQL in lower case, without comments: all names, and more."""
+    """Return the words of SQL in lower case, without comments; these include all names."""
     return frozenset(re.findall(r"\w+", re.sub(r"--[^\n]*", "", sql).lower()))
 
 
 RESERVED_PARAMS = ("time_base", "timezone")
-"""Parameters that are bound to values of the manifest if a query uses them."""
+"""Parameters that are bound to values from the manifest if a query uses them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +65,14 @@ class Query(Question):
 
     kind: Kind = "query"
     sql: str
-    """The whole file, because errors give line numbers in it."""
+    """The text of the whole file, because errors give line numbers in it."""
     path: Path
     tables: tuple[str, ...] = ()
     """Tables that the Trace must have."""
     needs: tuple[str, ...] = ()
     """Capabilities that the Trace must have."""
     also: tuple[str, ...] = ()
-    """Tables that are read if the Trace has them, and are empty otherwise."""
+    """Tables that are read if the Trace has them and are empty otherwise."""
     one_of: tuple[str, ...] = ()
     """The Trace must have at least one of these tables; the missing ones are empty."""
     tenant: str = "none"
@@ -80,8 +80,8 @@ class Query(Question):
     views: tuple[str, ...] = ()
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
-    """Common tables, in order, that read telemetry and only group, count, sum, and take the minimum or maximum. Their
-    rows for single days, merged in the same way, are their rows for all days. Nothing else in the query reads
+    """Common tables, in order, that read telemetry and only group, count, sum, and take the minimum or maximum. Merging
+    their rows for single days in the same way gives their rows for all days. Nothing else in the query reads
     telemetry."""
     shipped: bool = True
     """Whether the file came with tracekit."""
@@ -90,7 +90,7 @@ class Query(Question):
 
     @property
     def takes_tenant(self) -> bool:
-        """Whether the answer depends on the choice of tenant; nothing is known about a user's own SQL."""
+        """Whether the answer depends on the choice of tenant; for a user's own SQL this is unknown."""
         return not self.shipped or self.tenant != "none"
 
     @property
@@ -99,7 +99,7 @@ class Query(Question):
         return self.tenant == "own"
 
     def of(self, tenant: Tenant) -> Query:
-        """Return this query in the site's words; in the SQL, only comments and units change."""
+        """Return this query in the site's words; only comments and units change in the SQL."""
         query = _shipped(self.path, tenant) if self.shipped else self
         if tenant.column == INGESTED:
             return query
@@ -108,7 +108,7 @@ class Query(Question):
 
     @classmethod
     def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
-        """Return a query without a header, from its SQL alone; errors name `path`."""
+        """Return a query without a header, made from its SQL alone; errors name `path`."""
         return cls(
             name="sql",
             title="",
@@ -128,7 +128,7 @@ QUERY_PARTS = ("title", "question", "paper", "tables", "column", "rule")
 VIEW_PARTS = ("title", "tables", "column", "rule")
 """Keys that the header of a shared view must have."""
 USER_PARTS = ()
-"""A user's own file needs no header."""
+"""No keys, because a user's own file needs no header."""
 
 _NAMED = ("param", "column", "interval")
 _KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "merge", "rule", *_NAMED)
@@ -225,7 +225,7 @@ class _QueryHeader:
         return Interval(name, method, match["count"], pooled=match["all"] is not None)
 
     def words(self, key: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Return the comma-separated words of a part, each one of `known`."""
+        """Return the comma-separated words of a part; each must be one of `known`."""
         found = _words(self.texts.get(key, ""))
         for word in found:
             if known is not None and word not in known:
@@ -241,11 +241,11 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
     text : str
         The whole file.
     path : Path
-        Path of the file, for messages.
+        Path of the file, used in messages.
     name : str
         Name of the query.
     parts : tuple of str
-        Keys that the header must have. Without such keys, a file that does not begin with '-- title:' has no header,
+        Keys that the header must have. If there are none, a file that does not begin with '-- title:' has no header,
         and its comments are ignored.
     shipped : bool
         Whether the file came with tracekit.
@@ -253,7 +253,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
     Raises
     ------
     QueryError
-        The header is malformed or lacks a key; the error names the file and the line.
+        The header is malformed or a key is missing; the error names the file and the line.
     """
     header = _QueryHeader(path)
     described = bool(parts) or re.match(r"\s*--\s*title\s*:", text) is not None
@@ -291,7 +291,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def number_or_text(text: str) -> int | float | str:
-    """Return the finite number that `text` spells, otherwise the text.
+    """Return `text` as a number if it spells a finite number, and otherwise unchanged.
 
     Examples
     --------
@@ -333,7 +333,7 @@ def find_query(name_or_path: str | Path) -> Query:
     Raises
     ------
     QueryError
-        The query does not exist, or the file cannot be read.
+        The query does not exist or the file cannot be read.
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".sql"):
         path = Path(name_or_path)
@@ -369,6 +369,6 @@ def _shipped(path: Path, tenant: Tenant = VC) -> Query:
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:
-    """Return a hint for an unknown name; users often remember only the last part."""
+    """Return a hint for an unknown name, because users often remember only the last part."""
     same = sorted(n for n in names if n.rpartition("/")[2] == name.rpartition("/")[2])
     return nearest(same[0], same) if same else nearest(name, names)

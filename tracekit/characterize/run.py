@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 def bind_params(
     query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, timelines: Iterable[TimelineTable] = ()
 ) -> dict[str, Value]:
-    """Return the value of each parameter used in the SQL (`in_sql`) or by a timeline named there.
+    """Return the value of each parameter that the SQL (`in_sql`) or a timeline in it uses.
 
-    A number may be given as text. The reserved parameters `timezone` and `time_base` have the values of the Trace. If
-    both a timeline and the query declare a parameter, the query's default applies.
+    A number may be given as text. The reserved parameters `timezone` and `time_base` take the Trace's values. If both a
+    timeline and the query declare a parameter, the query's default applies.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def bind_params(
     of_timelines = {param.name: param for timeline in timelines for param in timeline.params}
     declared = of_timelines | {param.name: param for param in query.params}
     used = in_sql | set(of_timelines)
-    # A file without a header declares no parameters, so it takes the parameters that its SQL uses.
+    # A file without a header declares no parameters, so all parameters in its SQL are accepted.
     known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:
         if name not in known:
@@ -68,7 +68,7 @@ def bind_params(
 
 
 def _typed(param: Param, value: object) -> Value:
-    """Return `value` as the type of the parameter's default."""
+    """Convert `value` to the type of the parameter's default."""
     if param.choices:
         if not isinstance(value, str) or value not in param.choices:
             raise QueryError(
@@ -86,7 +86,7 @@ def _typed(param: Param, value: object) -> Value:
 
 
 def _untyped(name: str, value: object) -> Value:
-    """Return `value` as a number if it is a finite number or the text of one; otherwise return it as text."""
+    """Return `value` as a number if it is a finite number or spells one; otherwise return it as text."""
     if isinstance(value, str):
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
@@ -96,13 +96,13 @@ def _untyped(name: str, value: object) -> Value:
 
 # The sandbox: SQL of unknown origin can read only the tables of one Trace.
 #
-# DuckDB's own settings enforce this: no files except the files of the tables, no network, no extensions, no variables
-# of the Python program, and no way to change these settings. `tracekit.characterize.limits` limits the time and memory
-# of the SQL.
+# DuckDB's own settings enforce this: the SQL can use no files except those of the tables, no network, no extensions and
+# no variables of the Python program, and it cannot change these settings. `tracekit.characterize.limits` limits the
+# time and memory of the SQL.
 
 
 def lies_in_trace(file: Path) -> bool:
-    """Return whether a file came with a Trace: it lies in a Trace's folder, by its path or with links resolved."""
+    """Return whether a file came with a Trace: its path, as given or with links resolved, is in a Trace's folder."""
     folders = {*Path(os.path.realpath(file)).parents, *Path(os.path.abspath(file)).parents}  # noqa: PTH100 -- resolves no link
     return any(
         (folder / MANIFEST_NAME).is_file() and any(any(folder.glob(p)) for p in ("*.parquet", "*/cluster=*"))
@@ -112,7 +112,7 @@ def lies_in_trace(file: Path) -> bool:
 
 def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     """Restrict a connection permanently to the tables of `trace`."""
-    # Both DuckDB 1.5 and 2.0 document these settings; paths are allowed before access is removed.
+    # Both DuckDB 1.5 and 2.0 document these settings. Paths must be allowed before access is removed.
     files = files_sql([path for table in trace.tables for path in trace.files(table)])
     con.execute(f"SET allowed_paths = {files}")
     for setting in (
@@ -120,21 +120,21 @@ def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
         "autoload_known_extensions = false",
         "allow_community_extensions = false",
         "enable_external_access = false",
-        "lock_configuration = true",  # the last one: no setting can change after it
+        "lock_configuration = true",  # must be last, because no setting can change after it
     ):
         con.execute(f"SET {setting}")
 
 
 _FAULTS = ("rejects", "doubtful_times")
-"""Tables of problems in a log: a Trace without them has no such rows, so queries may use them."""
+"""Tables of problems in a log. A Trace without them has no such problems, so queries may use them."""
 
 
 _SPOKEN = {"failures": "reasons of failures"}
-"""Names used in sentences for capabilities whose own name would overstate the missing data."""
+"""Names used in sentences for capabilities whose own names would overstate what data is missing."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
-    """Return the reasons why `trace` cannot answer `query`, one sentence each; empty if the query can run.
+    """Return the reasons why `trace` cannot answer `query`, one sentence each, or an empty list if the query can run.
 
     A file without a header declares no needs, so the result is empty.
     """
@@ -163,10 +163,10 @@ def run_query(
     engine: Engine | str | None = None,
     **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query on a Trace or its folder; `answer_query` also returns notes and intervals.
+    """Run a query on a Trace or its folder and return the result; `answer_query` also returns notes and intervals.
 
-    With `by`, such as 'account', that column of jobs is the tenant, and the column of the result has its name. A query
-    with a parameter `by` gets the value as that parameter instead.
+    With `by`, such as 'account', that column of jobs is the tenant, and the result's column has its name. If the query
+    has a parameter `by`, that parameter gets the value instead.
     """
     query = find_query(name_or_path)
     column, given = tenant_of_query(query, by, params)
@@ -235,29 +235,29 @@ def answer_query(
         Memory limit of DuckDB before it spills to disk, such as '2GB', and maximum size of the result. In the sandbox
         the default is `SANDBOX_MEMORY`.
     session : Session, optional
-        Databases and timelines shared with other queries of the same Trace, including the memory limit; a sandboxed
+        Databases and timelines shared with other queries on the same Trace, including the memory limit. A sandboxed
         query shares nothing.
     sandbox : bool, optional
-        Let the SQL read only the tables of the Trace: no other files, no network. By default, only if the SQL file lies
-        in the folder of a Trace, because it came with that Trace. Set it to True to run SQL written by others, as a
-        server does.
+        Whether the SQL may read only the tables of the Trace: no other files and no network. By default this is so only
+        if the SQL file is in a Trace's folder, because it then came with that Trace. Set this to True to run SQL
+        written by others, as a server does.
     time_limit_s : float, optional
-        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A single function call
-        that takes long on one row is stopped late.
+        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A function call that takes
+        long on a single row is stopped late.
     own_process : bool
-        Whether this process answers only this question, as a command does. If so, a memory limit also limits the
+        Whether this process answers only this question, as a command does. If so, a memory limit also applies to the
         process while the SQL runs, and the process ends if the SQL does not react to the time limit.
     engine : Engine or str, optional
         Engine that runs the SQL: 'duckdb', 'spark', or an Engine (see `engine_of`, which takes Spark's master). By
         default the session's engine, or DuckDB.
     intervals : bool
-        Whether to also compute confidence intervals, which takes longer than most queries.
+        Whether to also compute confidence intervals, which takes longer than most queries do.
 
     Raises
     ------
     QueryError
-        The query does not exist, the trace lacks something that it needs, a parameter is unknown or has the wrong type,
-        the engine cannot answer the query, the SQL fails, or the result is too large.
+        The query does not exist, the trace does not have what the query needs, a parameter is unknown or has the wrong
+        type, the engine cannot answer the query, the SQL fails, or the result is too large.
     StoppedError
         The query took longer than `time_limit_s`.
     UsageError
@@ -312,7 +312,7 @@ def answer_query(
 
 
 def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:
-    """Return a text that names all tables and views that a query and its timelines read."""
+    """Return SQL text that names all tables and views that a query and its timelines read."""
     names = (name for timeline in timelines for name in (*timeline.tables, *timeline.also, *timeline.views))
     return "\n".join([query.sql, *names])
 

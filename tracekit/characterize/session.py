@@ -1,13 +1,13 @@
 """Databases and timelines shared by the queries of one Trace.
 
-In addition to the tables of the Trace, a query's connection has the following objects if its SQL names them:
+Besides the tables of the Trace, a query's connection has the following objects if its SQL names them:
 
     trace_tables(name)                                      the tables that the Trace actually has
     trace_capabilities(name, available, coverage, note)     the capabilities in the manifest
     trace_zone(timezone, clock)                             one row: the zone in which hours and days are read; clock is
-                                                            the same, NULL if times count from the start of the trace
-    trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
-                                                            the list next to the log that gives them, NULL: none
+                                                            the same, or NULL if times count from the start of the trace
+    trace_nodes(listed, source)                             one row: whether the nodes are a list of machines, and
+                                                            the list next to the log that gives them, or NULL
     trace_tenant(ingested)                                  one row: whether vc is the source's own unit of division
     trace_pools(name, cluster)                              the pools that `cluster` names in place of their cluster;
                                                             no rows if no cluster is divided
@@ -15,7 +15,7 @@ In addition to the tables of the Trace, a query's connection has the following o
     one view for each file in queries/views/                if the tables that the view reads exist
     percentiles(x)                                          a macro: the quantiles 0, 0.01, ..., 1 as a list
     is_failed(status), is_unsuccessful(status)              macros: whether the status is in that group of
-                                                            `schema.STATUS_GROUPS`; NULL if it is missing or 'unknown'
+                                                            `schema.STATUS_GROUPS`; NULL if missing or 'unknown'
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ STATUS_MACROS = {
 """The statements that create the macros of status groups, by name."""
 
 FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
-"""Formats without a list of machines. Without a list next to the log, their table nodes contains the nodes that jobs
-ran on, each with the most GPUs used there at one time. This is an observation and not a list."""
+"""Formats without a list of machines. Unless there is a list next to the log, their nodes table contains the nodes that
+jobs ran on, each with the most GPUs used there at one time. These numbers count as observed, not listed."""
 
 
 @cache
@@ -68,12 +68,12 @@ def list_views() -> tuple[Query, ...]:
 
 
 def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
-    """Return `views`, each after the views that it depends on, otherwise in the given order.
+    """Return `views`, each after the views that it depends on, and otherwise in the given order.
 
     Raises
     ------
     QueryError
-        A view depends on a missing view, or on itself through other views.
+        A view depends on a missing view, or on itself via other views.
     """
     left = {view.name: view for view in views}
     names = tuple(left)
@@ -97,14 +97,14 @@ def _view(path: Path) -> Query:
 
 
 class TraceDatabase:
-    """A database that creates each table and view of a Trace when a query first names it.
+    """A database that creates each of a Trace's tables and views when a query first names it.
 
     Parameters
     ----------
     trace : Trace
         The Trace.
     also : iterable of str
-        Tables that are present without rows if the Trace lacks them.
+        Tables that exist without rows if the Trace does not have them.
     memory_limit : str, optional
         Memory limit of DuckDB before it spills to disk, such as '2GB'.
     alone : bool
@@ -129,7 +129,7 @@ class TraceDatabase:
         self._names = frozenset({*trace.tables, *empty, *self._described, *self._views})
 
     def connect(self, sql: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return a new connection with the tables and views that `sql` names and their dependencies; by default all.
+        """Return a new connection with the tables and views that `sql` names, and their dependencies; by default all.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class TraceDatabase:
         return con
 
     def _named(self, sql: str) -> frozenset[str]:
-        """Return the tables and views whose names occur in the SQL; extra matches do no harm."""
+        """Return the tables and views whose names occur in the SQL; false matches do no harm."""
         words = words_of(sql)
         return self._names if words & _CATALOG else self._names & words
 
@@ -180,7 +180,7 @@ class TraceDatabase:
 _CATALOG = frozenset(
     {"duckdb_columns", "duckdb_tables", "duckdb_views", "information_schema", "pg_catalog", "query", "query_table"}
 )
-"""Words of SQL that lists tables or builds names; such SQL gets all tables and views."""
+"""Words that occur in SQL that lists tables or builds names; such SQL gets all tables and views."""
 
 
 def _views_over(tables: set[str]) -> dict[str, Query]:
@@ -195,12 +195,12 @@ def _views_over(tables: set[str]) -> dict[str, Query]:
 def connect_with_views(
     trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a separate connection with the tables of `trace` and all shared views; tables of `also` may be empty."""
+    """Return a separate connection with the tables of `trace` and all shared views; tables in `also` may be empty."""
     return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
 
 
 def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
-    """Return the objects that describe the Trace, by name: the statement that creates each, and its values."""
+    """Return the statement that creates each object that describes the Trace, and its values, by name."""
     grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
     capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
@@ -220,7 +220,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
             "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
             [list(trace.tables)],
         ),
-        # One statement per table: inserting single rows takes longer than most queries.
+        # Each table is created in one statement, because inserting single rows takes longer than most queries do.
         "trace_capabilities": (
             (
                 "CREATE TABLE trace_capabilities AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
@@ -253,7 +253,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
 
 
 _KEPT_ROWS = 1_000_000
-"""Maximum rows of a timeline that is kept for the next query."""
+"""Maximum number of rows of a timeline that is kept for the next query."""
 
 
 class Session:
@@ -292,9 +292,9 @@ class Session:
         Parameters
         ----------
         also : iterable of str
-            Tables that are present without rows if the Trace lacks them.
+            Tables that exist without rows if the Trace does not have them.
         sql : str, optional
-            The SQL to run: only objects that it names are sure to exist. By default all exist.
+            The SQL to run. Only objects that it names are sure to exist; by default, all do.
 
         Raises
         ------
@@ -303,7 +303,7 @@ class Session:
         UsageError
             The memory limit is not a size.
         """
-        # A query that does not declare a table must not find it empty because another query declared it.
+        # A query that does not declare a table must not find it empty just because another query declared it.
         empty = frozenset(also).difference(self._trace.tables)
         if empty not in self._databases:
             self._databases[empty] = TraceDatabase(
@@ -319,9 +319,9 @@ class Session:
         engine: Engine | None = None,
         also: Iterable[str] = (),
     ) -> TimelineRows:
-        """Return the rows of a timeline, computing them with the engine if needed; `values` has its parameters.
+        """Return the rows of a timeline, computing them with the engine if needed; `values` contains its parameters.
 
-        `con` comes from `connect(also)`; the engine is the session's by default.
+        `con` comes from `connect(also)`; the default engine is the session's.
         """
         params = {param.name: values[param.name] for param in timeline.params}
         key = (timeline.name, tuple(sorted(params.items())))

@@ -1,4 +1,4 @@
-"""Timelines: relations over time, computed in Python and used in SQL like any table.
+"""Timelines: relations over time that are computed in Python and used in SQL like any table.
 
 Any query, shipped or a user's own, can name a timeline in its SQL to get its rows.
 """
@@ -29,7 +29,7 @@ class TimelineRows:
 
     frame: pl.DataFrame
     notes: tuple[Note, ...] = ()
-    """Notes on choices made and data excluded; shown with every result that uses the timeline."""
+    """Notes on choices made and data excluded, shown with every result that uses the timeline."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class TimelineTable:
     """Tables that the Trace must have."""
     columns: tuple[AnswerColumn, ...]
     rule: str
-    """Formula, included and excluded data, and the source, as free text."""
+    """Formula, included and excluded data, and source, as free text."""
     compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], TimelineRows]
-    """Computes the rows from a connection with the tables and shared views, and the value of each parameter."""
+    """Computes the rows from a connection with the tables and shared views, and from the parameters' values."""
     views: tuple[str, ...]
     """Shared views and tables describing the Trace that the timeline reads."""
     also: tuple[str, ...] = ()
-    """Tables that are read if the Trace has them, and are empty otherwise."""
+    """Tables that are read if the Trace has them and are empty otherwise."""
     by_cluster: bool = False
     """Whether a cluster's rows depend only on its own jobs and nodes and on the window of the whole trace. Views that
     need more of the trace are passed in (`tracekit.characterize.engines.spark.by_cluster`)."""
     params: tuple[Param, ...] = ()
-    """Parameters. A query may declare the same parameter with its own default."""
+    """The parameters. A query may declare the same parameter with its own default."""
 
     def no_rows(self) -> pl.DataFrame:
-        """Return a frame without rows, with types by unit; numbers are 64-bit floats by default."""
+        """Return a frame without rows whose types follow the units; numbers are 64-bit floats by default."""
         import polars as pl
 
         whole = dict.fromkeys(("nodes", "number", "us"), pl.Int64())
@@ -70,7 +70,7 @@ def timeline_of(
 ) -> TimelineTable:
     """Return a timeline with the columns and parameters of the query that shows it.
 
-    `without` names columns and parameters that only the SQL of the query has; `fields` are the other fields.
+    `without` names columns and parameters that occur only in the query's SQL; `fields` are the other fields.
     """
     shown = find_query(query)
     return TimelineTable(
@@ -94,7 +94,7 @@ _MODULES = {
     "times_between_failures": "node_faults",
     "wait_causes": "queue",
 }
-"""The module in `tracekit.characterize.timelines` of each timeline, which is an object with its name in capitals."""
+"""The module of each timeline in `tracekit.characterize.timelines`; the object has the timeline's name in capitals."""
 
 
 @cache

@@ -36,9 +36,9 @@ MOST_ATTEMPTS = 50
 
 
 def fit_statuses(table: JobTable) -> dict[str, Any]:
-    """Return the outcomes of the jobs of each size class: statuses, shares of jobs that never ran, and attempts.
+    """Return the outcomes of each size class's jobs: statuses, shares of jobs that never ran, and attempts.
 
-    The shares include only jobs that ended; running and pending jobs are in `unfinished`.
+    The shares include only jobs that ended; `unfinished` counts running and pending jobs.
     """
     open_ended = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
     ended = table.frame.filter(~open_ended)
@@ -70,13 +70,13 @@ def fit_statuses(table: JobTable) -> dict[str, Any]:
 def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
     """Return the run times to failure and how a job's time is split among its attempts.
 
-    A size class with at least 200 failures has its own entry.
+    A size class with at least 200 failures has a separate entry.
 
     An attempt failed if its status is failed, timeout, node_fail or out_of_memory, or if its status is unknown and
     another attempt followed. The latter is needed for Philly, which records one status per job.
     """
     if not trace.has("attempts"):
-        return {"run_time_to_failure": [], "split": None, "reason": "the Trace has no table attempts"}
+        return {"run_time_to_failure": [], "split": None, "reason": "the Trace has no attempts table"}
     sized = trace.scan("jobs").select("job_id", gpu_class(pl.col("gpu_count")).alias("gpu_class"))
     attempts = (
         trace.scan("attempts")
@@ -121,7 +121,7 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
     if several.height < 20:
         return None
     number, share = several["number"].to_numpy().astype(float), several["share"].to_numpy()
-    # Var = (k - 1) / (k^2 (k a + 1)), solved for a with equal weights for all k.
+    # Var = (k - 1) / (k^2 (k a + 1)) is solved for a with equal weights for all k.
     measured = float((((share - 1 / number) ** 2) * number**2 / (number - 1)).mean())
     mean_number = float(number.mean())
     concentration = max((1 / max(measured, 1e-6) - 1) / mean_number, 0.01)
@@ -129,7 +129,7 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
 
 
 def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, Any]:
-    """Return GPU utilization by size class, from job_usage if the Trace has it, otherwise from matched samples.
+    """Return GPU utilization by size class, from job_usage if the Trace has that table, otherwise from matched samples.
 
     Raises
     ------
@@ -193,9 +193,9 @@ def fit_model(
     Raises
     ------
     TraceError
-        The Trace has no table jobs.
+        The Trace has no jobs table.
     UsageError
-        The Trace has no job.
+        The Trace has no jobs.
     """
     progress = progress or Progress()
     progress.stage("reading the jobs")
@@ -232,8 +232,9 @@ def fit_model(
     document["correlation"] = fit_correlation(table.frame)
     document["statuses"] = fit_statuses(table)
     document["cluster"] = fit_cluster(trace)
-    # L-BFGS-B lets OpenBLAS solve systems with a handful of variables. If other programs run, OpenBLAS threads make
-    # this many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of CPUs.
+    # L-BFGS-B lets OpenBLAS solve systems with a handful of variables. If other programs are running, OpenBLAS threads
+    # make this many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of
+    # CPUs.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
         fitted = fit_run_times(table, seed, effort)
@@ -263,7 +264,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
         found.append(HOURS_UNKNOWN)
     sessions = arrivals.get("sessions")
     if sessions and sessions["by"] == "nobody":
-        found.append("sessions span the whole log, because the log names neither users nor groups")
+        found.append("sessions span the whole log, because the log records neither users nor groups")
     coupled = arrivals["process"] == "sessions" and sessions["run_times"] is not None
     if document["correlation"]["correlation"] is None and not coupled:
         found.append(
@@ -280,10 +281,12 @@ def _source_notes(source: dict[str, Any]) -> list[str]:
     for kind in ("of negative run time", "of more than 100 years"):
         number = source[f"jobs_{kind.replace(' ', '_')}"]
         if number:
-            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} left out of the run time fits")
+            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} excluded from the run time fits")
     number = source["jobs_without_run_time"]
     if number:
-        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} left out of the run time fits")
+        found.append(
+            f"{counted(number, 'jobs')} without a known run time {_are(number)} excluded from the run time fits"
+        )
     return found
 
 

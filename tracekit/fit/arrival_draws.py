@@ -1,10 +1,11 @@
-"""Draw arrival times from a fitted process, batch by batch, or jobs in sessions.
+"""Draw arrival times from a fitted process, either batch by batch or as jobs in sessions.
 
-A session has one tenant. The normal scores of its gaps share a part, so a quick session is quick throughout. The normal
-score of a run time is the sum of a shared part and a part of the job's own, so any two jobs of a session are equally
-correlated; the shared parts of a tenant's successive sessions are correlated too. Requests, and statuses within a size
-class, copy the previous job as often as was fitted. Jobs that another job follows, and jobs that are repeated, fail as
-often as in the log. Bayes' rule gives their share of failures, and the overall share of failures does not change.
+A session has one tenant. The normal scores of its gaps share a component, so a quick session is quick throughout. The
+normal score of a run time is the sum of a shared component and the job's own, so any two jobs of a session are equally
+correlated. The shared components of a tenant's successive sessions are also correlated. Requests, and statuses within a
+size class, copy the previous job as often as was fitted. Jobs that are followed by another job, and jobs that are
+repeated, fail as often as in the log. Bayes' rule gives their share of failures, and the overall share of failures does
+not change.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 
 _LEAST_ABOVE = 0.02
-"""Minimum share of gaps above `least` for rejection sampling."""
+"""Minimum share of gaps above `least` for which rejection sampling is used."""
 
 
 def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
-    """Return the rate of an average hour at given days since the beginning.
+    """Return the rate of an average hour at given times since the beginning [days].
 
-    After the end of the log the rate stays at its last value. `length` is the length of the log [days]. Files of
-    earlier versions have no pieces.
+    After the end of the log, the rate stays at its last value. `length` is the length of the log [days]. Files written
+    by earlier versions have no pieces.
     """
     pieces = rate.get("pieces") or []
     if pieces:
@@ -62,9 +63,9 @@ def draw_batches(
     Parameters
     ----------
     arrivals : dict
-        The part of workload.json.
+        The arrivals part of workload.json.
     jobs, days : optional
-        Number of jobs or of days; the other is None.
+        Number of jobs or of days; exactly one is not None.
     load : float
         Factor on the rate. Bursts keep their number of arrivals and become shorter by that factor.
 
@@ -107,7 +108,7 @@ def _too_long() -> UsageError:
 def _clock(
     arrivals: dict[str, Any], days: float | None, load: float, *, until: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return hours since the beginning, and the expected number of arrivals up to each hour."""
+    """Return the hours since the beginning, and the expected number of arrivals up to each hour."""
     rate = arrivals["rate"]
     first_hour = arrivals["start"] // HOUR_S * HOUR_S
     offset = (arrivals["start"] - first_hour) / HOUR_S
@@ -119,7 +120,7 @@ def _clock(
             raise _too_long()
         whole = with_hours(int(first_hour), number, arrivals["timezone"])
         profile = np.asarray(rate["profile"], float)
-        # After the end of the log the trend is unknown, so the rate stays constant.
+        # After the end of the log, the trend is unknown, so the rate stays constant.
         each = load * level_at(rate, arrivals["days"], whole.days) * profile[whole.of_week % profile.size]
         each[0] *= 1 - offset
         if days is not None:
@@ -160,7 +161,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
     mean = a * scale * float(special.gammaincc(a + 1, least / scale)) / above
     gaps: Floats = np.empty(0)
     if above < _LEAST_ABOVE:
-        # Few gaps are above `least`, so invert their upper tail instead of rejecting.
+        # Few gaps are above `least`, so their upper tail is inverted instead of rejecting draws.
         gaps = np.asarray(special.gammainccinv(a, above * rng.random(number)) * scale, float)
     else:
         while gaps.size < number:
@@ -171,7 +172,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
 
 
 def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
-    """Return arrivals of a process that starts in a state drawn from its stationary distribution."""
+    """Draw arrivals of a process that starts in a state drawn from its stationary distribution."""
     length = 1 / p["to_busy"], 1 / p["to_quiet"]
     rates = p["quiet_rate"], p["busy_rate"]
     mean = (length[0] * rates[0] + length[1] * rates[1]) / (length[0] + length[1])
@@ -192,7 +193,7 @@ def _sizes(batch: dict[str, Any], number: int, rng: np.random.Generator) -> Ints
     return np.asarray(batch["sizes"], np.int64)[pick(np.asarray(batch["shares"], float), rng.random(number))]
 
 
-# Sessions: their starts, numbers of jobs, gaps, and the properties that their jobs share.
+# Draw sessions: their starts, numbers of jobs and gaps, and the properties that their jobs share.
 
 _MORE = 1.02
 """Factor on the number of sessions to draw, because the last sessions continue beyond the last job."""
@@ -203,12 +204,12 @@ class DrawnJobs:
     """Jobs in submission order, without their run times."""
 
     seconds: Ints
-    """Submission [s since 1970]."""
+    """Submission of each job [s since 1970]."""
     tenants: DrawnTenants
     request: Ints
     outcomes: Outcomes
     scores: Floats | None
-    """Normal score of the run time within the tenant's VC; None if the scores are not yet drawn."""
+    """Normal score of the run time within the tenant's VC, or None if the scores are not yet drawn."""
 
 
 class SessionJobs(NamedTuple):
@@ -219,7 +220,7 @@ class SessionJobs(NamedTuple):
     group: Ints
     """Index in the list of statuses."""
     failed: Bools | None
-    """Whether each job failed; None if the model does not distinguish failures."""
+    """Whether each job failed, or None if the model does not distinguish failures."""
     scores: Floats
     """Normal score of the run time within the tenant's VC."""
 
@@ -285,12 +286,12 @@ def _copied(repeats: dict[str, Any] | None) -> float:
 
 
 def shared_scores(number: Ints, together: float, of_session: Floats, rng: np.random.Generator) -> Floats:
-    """Return the normal scores of jobs, which share part of their variance within a session."""
+    """Draw the normal scores of jobs, which share part of their variance within a session."""
     return np.sqrt(together) * of_session[number] + np.sqrt(1 - together) * rng.standard_normal(number.size)
 
 
 def _run_time_scores(part: dict[str, Any] | None, tenant: Ints, number: Ints, rng: np.random.Generator) -> Floats:
-    """Return a normal score for each job; `tenant` is the tenant of each session, `number` the session of each job."""
+    """Draw a normal score for each job; `tenant` gives each session's tenant, and `number` each job's session."""
     own = rng.standard_normal(tenant.size)
     if part is None:
         return rng.standard_normal(number.size)
@@ -306,12 +307,12 @@ def _run_time_scores(part: dict[str, Any] | None, tenant: Ints, number: Ints, rn
 
 
 def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Ints) -> Floats:
-    """Convert scores among the jobs of sessions of similar size to scores among all jobs of the VC."""
+    """Convert scores among the jobs in sessions of similar size to scores among all jobs of the VC."""
     listed = part.get("by_size") or []
     if not listed:
         return scores
     size = np.bincount(number)[number]
-    # A size of a kind too rare to be listed is treated as the next smaller kind; below the first kind scores stay.
+    # Sizes of a kind too rare to be listed are treated as the next smaller kind; below the first kind, scores stay.
     kind = np.searchsorted([b["from_jobs"] for b in listed], size, side="right") - 1
     levels = np.asarray(part["levels"], float)
     found = scores.copy()
@@ -335,7 +336,7 @@ def _chained_within(noise: Floats, fresh: Any, rho: float) -> Floats:
 def _draw_statuses(
     model: WorkloadModel, sessions: dict[str, Any], number: Ints, request: Ints, rng: np.random.Generator
 ) -> tuple[Ints, Any]:
-    """Return the status group of each job, and whether it failed (None if failures are not distinguished)."""
+    """Draw the status group of each job, and whether the job failed (None if failures are not distinguished)."""
     after = sessions["resubmission"]
     copying = _copied(sessions["statuses"])
     names = [g["status"] for g in model.document["statuses"]["groups"]]
@@ -346,7 +347,7 @@ def _draw_statuses(
         again = np.concatenate([request[1:] == request[:-1], [False]])
         last, repeated, other = _odds(after)
         odds = np.where(follows, np.where(again, repeated, other), last)
-        # A copied status comes from a job that another job follows; the other statuses compensate for this.
+        # A copied status comes from a job that is followed by another job; the other statuses compensate for this.
         later = np.concatenate([[False], follows[:-1]])
         mean = _odds_of_followed(after)
         odds = np.where(later, (odds - copying * mean) / max(1 - copying, 1e-9), odds)
@@ -359,7 +360,7 @@ def _draw_statuses(
 
 
 def _odds(after: dict[str, Any]) -> tuple[float, float, float]:
-    """Return P(failed | kind) / P(failed) for jobs that are last, are repeated, and are followed by another kind."""
+    """Return P(failed | kind) / P(failed) for jobs that are last, are repeated, or are followed by another kind."""
     f, o = after["after_failure"], after["after_others"]
     share = float(f["jobs"] / (f["jobs"] + o["jobs"]))
     follow = share * f["follows"] + (1 - share) * o["follows"]
@@ -382,7 +383,7 @@ def _odds_of_followed(after: dict[str, Any]) -> float:
 def session_starts(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the start second and the number of jobs of each session.
+    """Draw the start second and the number of jobs of each session.
 
     Parameters are those of `draw_batches`. A load of 2 gives twice as many sessions of the same length.
     """
@@ -407,7 +408,7 @@ def session_starts(
 
 
 def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, shift: Floats | float = 0.0) -> Floats:
-    """Return the time from the previous job's submission in the session to each job's [s]; 0 for the first job.
+    """Draw the time from the session's previous submission to each job's [s], which is 0 for the first job.
 
     Parameters
     ----------
@@ -416,7 +417,7 @@ def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, s
     number : array (jobs,)
         Session of each job, in order.
     shift : array (jobs,) or float
-        Number added to the logarithm of each gap that is not 0.
+        Number added to the logarithm of each nonzero gap.
     """
     together = float(np.clip((gaps["correlation"] or {}).get("correlation", 0.0), 0, 0.99))
     score = shared_scores(number, together, rng.standard_normal(int(number[-1]) + 1), rng)
@@ -435,7 +436,7 @@ def session_gaps(gaps: dict[str, Any], number: Ints, rng: np.random.Generator, s
 def session_seconds(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> Ints:
-    """Return the sorted submissions of jobs in sessions, without their other properties [s since 1970]."""
+    """Draw the sorted submissions of jobs in sessions, without their other properties [s since 1970]."""
     starts, sizes = session_starts(arrivals, rng, jobs=jobs, days=days, load=load)
     number = np.repeat(np.arange(starts.size), sizes)
     gap = session_gaps(arrivals["sessions"]["gaps"], number, rng) if number.size else np.zeros(0)
@@ -461,7 +462,7 @@ def draw_sessions(
     days: float | None,
     load: float,
 ) -> DrawnJobs:
-    """Draw jobs in sessions; `arrivals` is the model's arrivals part at the requested rate.
+    """Draw jobs in sessions; `arrivals` is the arrivals part of the model at the requested rate.
 
     Raises
     ------
@@ -498,7 +499,7 @@ def draw_sessions(
 
 
 def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: np.random.Generator) -> DrawnTenants:
-    """Return each session's tenant: draw a VC that has sessions of similar size, then a tenant by its share of jobs."""
+    """Draw each session's tenant: first a VC that has sessions of similar size, then a tenant by its share of jobs."""
     found = draw_tenants(model, np.arange(sizes.size), rng)
     kinds = (sessions["run_times"] or {}).get("by_size") or []
     vcs = [name[1:] for name in found.names]
@@ -517,7 +518,7 @@ def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: n
 
 
 def _slower(after: dict[str, Any], name: str) -> float:
-    """Return the difference between the mean logarithm of one kind's gaps and that of both kinds."""
+    """Return the mean logarithm of one kind's gaps minus that of both kinds."""
     both = [after[n] for n in ("after_failure", "after_others")]
     if any(b["mean_log_gap"] is None for b in both):
         return 0.0

@@ -1,8 +1,8 @@
-"""Fit arrivals: a rate with a weekly profile that changes over the log, batches within one second, and bursts.
+"""Fit arrivals: a rate with a weekly profile, which may change over the log, batches within one second, and bursts.
 
 Jobs submitted in the same second form a batch (in the same step, if the log's clock is coarser). The arrivals are these
-batches. A process (`tracekit.fit.process`) or sessions of tenants (`tracekit.fit.sessions`) describe how batches
-fluctuate around the rate; the one that reproduces the last part of the log better is used.
+batches. A process (`tracekit.fit.process`) or tenants' sessions (`tracekit.fit.sessions`) describe how batches
+fluctuate around the rate; whichever better reproduces the last part of the log is used.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from tracekit.fit.sessions import Sessions
 
 
-# Choose the model of how batches fluctuate around their rate: a process or sessions of tenants.
+# Choose the model of how batches fluctuate around their rate: a process or tenants' sessions.
 # Both are fitted to the first half of the batches and drawn `DRAWS` times over the time of the second half. Four
 # figures are computed for each draw: the squared variation of the gaps in operational time, the dispersion of hourly
-# counts around the rate, the correlation of these counts with those of the previous hour, and how often the next batch
-# belongs to the same tenant. The distance is the mean absolute difference from the second half of the log, with
-# logarithms for the first two figures. The model with the smaller mean distance is chosen.
+# counts around the rate, the correlation of successive hourly counts, and how often the next batch belongs to the same
+# tenant. The distance is the mean absolute difference from the second half of the log, with logarithms for the first
+# two figures. The model with the smaller mean distance is chosen.
 
 DRAWS = 20
-"""Draws per process."""
+"""Number of draws per process."""
 _LEAST = 200
 """Minimum number of batches in each half."""
 
@@ -61,7 +61,7 @@ def figures(times: Floats, tenant: Ints, clock: Clock) -> Figures:
     variation = float(gaps.var() / max(gaps.mean() ** 2, 1e-12)) if gaps.size > 1 else 0.0
     counts = np.bincount(np.searchsorted(clock.edges_s[1:-1], times, side="right"), minlength=clock.hits.size)
     due = np.maximum(clock.hits * (counts.sum() / clock.hits.sum()), 1e-9)
-    # An hour with a rate near zero would outweigh all others.
+    # An hour with a rate near 0 would outweigh all others.
     fair = due >= 0.01 * due.mean()
     away = np.where(fair, (counts - due) / np.sqrt(due), 0.0)
     square = float(away @ away)
@@ -77,7 +77,7 @@ def compared(
     sessions: Sessions,
     starts: tuple[Floats, Clock, str],
 ) -> dict[str, Any] | None:
-    """Return the comparison for workload.json, or None if a half has too few batches.
+    """Return the comparison for workload.json, or None if either half has too few batches.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def compared(
         The best process other than sessions.
     sessions : Sessions
     starts : tuple
-        Distinct start seconds of sessions, the rate of these starts, and their process.
+        Distinct start seconds of sessions, the rate of these starts, and the starts' process.
 
     The same batches always give the same draws, so the choice does not depend on a seed.
     """
@@ -175,7 +175,7 @@ def _of_sessions(
 
 
 def _times(process: str, parameters: dict[str, float], clock: Clock, rng: np.random.Generator) -> Floats:
-    """Return arrivals drawn from a process over a clock's window [s]."""
+    """Draw arrivals from a process over a clock's window [s]."""
     total = np.concatenate([[0.0], clock.hits.cumsum()])
     found = operational_times(process, parameters, rng, int(total[-1] * 1.02) + 50, float(total[-1]))
     return np.interp(found, total, clock.edges_s)
@@ -193,7 +193,7 @@ HOURS_UNKNOWN = (
     "the log does not record the hour of the day, so the arrival rate uses the hours of the Trace's own clock,"
     " whose hour 0 may not be midnight"
 )
-"""Note for a model of a log without the hour of the day."""
+"""Note for models of logs that do not record the hour of the day."""
 
 _BATCH_SIZES = 500
 
@@ -245,14 +245,14 @@ def _sessions(
     times = np.unique(ticks)
     step = arrivals["step_s"]
     if arrivals["tests"] is None:
-        return {"sessions": None, "sessions_reason": "too few arrivals, or too coarse a clock, to separate sessions"}
+        return {"sessions": None, "sessions_reason": "too few arrivals or too coarse a clock to separate sessions"}
     sessions = find_sessions(timed, ticks, step, clock)
     if isinstance(sessions, str):
         return {"sessions": None, "sessions_reason": sessions}
     begins, several = np.unique(sessions.second[sessions.first], return_counts=True)
     hours = hours_between(int(times[0]), int(times[-1] + step), timezone)
     found = fit_rate(begins, hours)
-    # The window covers all batches; its first and last steps contain jobs, but not always session starts.
+    # The window covers all batches. Its first and last steps contain jobs, but not always session starts.
     own = Clock.of_window(float(times[0]), float(times[-1]) + step, step, found.rate, hours)
     starts = fit_process(begins, own, found.rate, rng)
     sizes, times_of = np.unique(several, return_counts=True)

@@ -1,4 +1,4 @@
-"""Fit all families to one sample, choose the best, and measure how well it fits."""
+"""Fit all families to one sample, choose the best family, and measure how well it fits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 # Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap.
-# If the family is right, the residual u of each job is uniform on (0, 1): F(x) for an exact value, a random number in
-# (F(a), F(b)) for an interval, and one in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and
-# Smyth 1996). Both statistics compare the residuals with the uniform distribution. Because the parameters were fitted
-# to the same data, no table gives a p-value. The bootstrap draws samples from the fitted family, censors and rounds
-# them as the data were, fits them again, and counts how often they fit worse.
+# If the family is right, the residual u of each job is uniform on (0, 1). This residual is F(x) for an exact value, a
+# random number in (F(a), F(b)) for an interval, and one in (F(x), 1) for a right-censored value (randomized quantile
+# residuals, Dunn and Smyth 1996). Both statistics compare the residuals with the uniform distribution. Because the
+# parameters were fitted to the same data, p-values cannot be looked up in a table. The bootstrap draws samples from the
+# fitted family, censors and rounds them like the data, fits them again, and counts how often they fit worse.
 
 GOODNESS_JOBS = 10_000
-"""Maximum number of jobs that the statistics use; a larger sample is subsampled at random."""
+"""Maximum number of jobs that the statistics use; larger samples are subsampled at random."""
 
 
 def residuals(family: Family, p: Floats, sample: Sample, rng: np.random.Generator) -> Floats:
@@ -45,7 +45,7 @@ def residuals(family: Family, p: Floats, sample: Sample, rng: np.random.Generato
 
 
 def kolmogorov(u: Floats) -> float:
-    """Return the largest gap between the share of residuals up to u and u itself."""
+    """Return the largest difference between u and the share of residuals up to u."""
     ranks = np.arange(u.size + 1) / u.size
     return float(max((ranks[1:] - u).max(), (u - ranks[:-1]).max()))
 
@@ -65,14 +65,14 @@ class Bootstrap:
     """Number of jobs in this part."""
     replicates: int
     p_ks: float
-    """Share of drawn samples that fit no better by Kolmogorov-Smirnov; the observed sample counts as one of them."""
+    """Share of drawn samples, including the observed sample, that fit no better by Kolmogorov-Smirnov."""
     p_ad: float
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Return the durations [s] after which observation ends, for `size` jobs; infinite if it never ends.
+    """Draw the durations [s] after which observation ends for `size` jobs, or infinity if it never ends.
 
-    The durations are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
+    They are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
     """
     if not sample.right.size:
         return np.full(size, np.inf)
@@ -116,8 +116,8 @@ def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs:
 
 
 # Fit the tail of a distribution: a power law above some duration, by Clauset's method.
-# Above xmin, the share that lasts longer than x is (x / xmin) ** -b, where b is the maximum-likelihood estimate (Hill);
-# right-censored jobs count up to the time they were observed. xmin is the candidate with the smallest
+# Above xmin, the share that lasts longer than x is (x / xmin) ** -b, where b is the maximum-likelihood estimate (Hill).
+# Right-censored jobs count up to the time until which they were observed. xmin is the candidate with the smallest
 # Kolmogorov-Smirnov distance between the Kaplan-Meier estimate and the fitted tail. Clauset, Shalizi and Newman, SIAM
 # Review 51 (2009).
 
@@ -173,8 +173,8 @@ def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
 def tail_p_value(sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> tuple[float, int] | None:
     """Return the share of drawn samples whose tail fits no better, and the number of jobs used.
 
-    Durations below xmin are drawn from the subsample itself, the tail from the power law. Each drawn sample finds its
-    own xmin, as the subsample did.
+    Durations below xmin are drawn from the subsample itself, and the tail is drawn from the power law. For each drawn
+    sample, xmin is found anew, as for the subsample.
     """
     part = sample.draw(jobs, rng)
     tail = fit_tail(part, candidates=30)
@@ -204,9 +204,9 @@ LEVELS = (
 """Shares at which workload.json lists a group's observed quantiles."""
 
 _MISFIT = 0.03
-"""Kolmogorov-Smirnov distance above which no family fits well; interpolated quantiles 0.05 apart fit better."""
+"""Kolmogorov-Smirnov distance above which a family fits badly; interpolated quantiles 0.05 apart fit better."""
 _BY_CHANCE = 1.63
-"""Multiplied by 1 / sqrt(n), the distance that 1 in 100 samples of the right distribution exceeds (Kolmogorov)."""
+"""Times 1 / sqrt(n), the distance that 1 in 100 samples from the right distribution exceeds (Kolmogorov)."""
 
 
 @dataclass(frozen=True)
@@ -214,17 +214,17 @@ class Effort:
     """Amount of work that a fit spends on goodness of fit."""
 
     replicates: int = 99
-    """Number of samples that the bootstrap draws; 0 skips it."""
+    """Number of samples that the bootstrap draws, or 0 to skip the bootstrap."""
     bootstrap_jobs: int = 500
     """Maximum number of jobs in the bootstrap of a family."""
     tail_jobs: int = 2_000
     """Maximum number of jobs in the bootstrap of a tail."""
     drawn_only: bool = False
-    """Whether to fit only the run times needed for drawing jobs: until the end, by size class and status."""
+    """Whether to fit only the run times needed for drawing jobs: `until_end` by size class and status."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:
-    """Return the families that could be fitted, and for each other family the reason."""
+    """Return the families that could be fitted, and the reason for each family that could not."""
     fitted, failed = [], {}
     for family in families:
         try:
@@ -235,7 +235,7 @@ def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitte
 
 
 def best(fitted: list[Fitted], criterion: str) -> Fitted:
-    """Return the fit with the lowest AIC or BIC; if two are equal, the simpler one, which comes first."""
+    """Return the fit with the lowest AIC or BIC; among equals, the simpler fit, which comes first."""
     return min(fitted, key=lambda one: getattr(one, criterion))
 
 
@@ -249,7 +249,7 @@ def describe(
     p_tail: bool = False,
     p_value: bool = True,
 ) -> dict[str, Any]:
-    """Return the entry of workload.json for the distribution of one sample.
+    """Return the entry in workload.json for the distribution of one sample.
 
     The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
     parameter in 1 of 6 cases, regardless of the sample size.
@@ -312,7 +312,7 @@ def describe(
 
 
 def _poor(entry: dict[str, Any]) -> bool:
-    """Return whether the chosen family fits worse than chance explains and the quantiles include the longest job."""
+    """Return whether the chosen family fits worse than by chance and the quantiles include the longest job."""
     ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
     return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 

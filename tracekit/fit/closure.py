@@ -1,7 +1,7 @@
-"""Compare the model of a synthetic Trace with the model it was drawn from.
+"""Compare the model of a synthetic Trace with the model that the Trace was drawn from.
 
-The tolerance of each quantity has two parts: one for the simplifications of the model, and one for chance in a Trace
-with that number of jobs.
+The tolerance of each quantity has two parts: one for the simplifications of the model, and one for sampling noise in a
+Trace with that number of jobs.
 """
 
 from __future__ import annotations
@@ -31,20 +31,18 @@ TOLERANCES = {
     "correlation": (0.05, 3.0),
     "top_5_pct_share": (0.05, 3.0),
 }
-"""Tolerance of each quantity: a constant for the model's simplifications, and a factor on 1 / sqrt(n) for chance.
+"""Tolerance of each quantity: a constant for the model's simplifications, and a factor on 1 / sqrt(n) for noise.
 
-If the process is sessions, n is divided by the mean number of jobs in the session of a job.
+If the process is sessions, n is divided by the mean number of jobs in a job's session.
 
-jobs_per_day, batch_mean: relative difference; n is the number of batches, divided by the dispersion of hourly counts.
-rate_profile: mean absolute difference of the hour-of-week factors; n is the batches of one factor, divided as above.
-gap_variation: difference of the logarithm of the squared variation of gaps; n is the number of gaps, of state changes
-of a modulated process, or of sessions.
-size_class_share, status_share, top_5_pct_share: difference of shares; n is the number of jobs.
-run_time: largest difference of the two fitted distribution functions of a group; n is its number of jobs. The groups
-are all jobs, each size class, each status, and each size class by status.
+jobs_per_day, batch_mean: relative difference; n is the number of batches divided by the dispersion of hourly counts.
+rate_profile: mean absolute difference of the hour-of-week factors; n is the number of batches per factor, divided as
+above. gap_variation: difference in the logarithm of the gaps' squared variation; n is the number of gaps, of state
+changes of a modulated process, or of sessions. size_class_share, status_share, top_5_pct_share: difference of shares; n
+is the number of jobs. run_time: largest difference between a group's two fitted distribution functions; n is the
+group's number of jobs. The groups are all jobs, each size class, each status, and each size class by status.
 run_time_of_vc: the same for a VC; the model has only the ranks of the VC's jobs among jobs of the same class and
-status.
-correlation: difference; n is the number of pairs.
+status. correlation: difference of the correlations; n is the number of pairs.
 """
 
 
@@ -65,7 +63,7 @@ class ModelDifference(NamedTuple):
 
 
 def closure(model: WorkloadModel, again: WorkloadModel) -> list[ModelDifference]:
-    """Return each quantity of a model and of the refit of a Trace drawn from it, with difference and tolerance."""
+    """Compare a model with the refit of a Trace drawn from it, giving each quantity's difference and tolerance."""
     return [*_arrivals(model, again), *_shares(model, again), *_run_times(model, again)]
 
 
@@ -100,13 +98,13 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
 
 
 def _alike(model: WorkloadModel) -> float:
-    """Return the mean number of jobs in a job's session (these depend on each other); 1 without sessions."""
+    """Return the mean number of jobs in a job's session, which depend on each other, or 1 if there are no sessions."""
     arrivals = model.document["arrivals"]
     return float(arrivals["sessions"]["size"]["mean_of_a_job"]) if arrivals["process"] == "sessions" else 1.0
 
 
 def _independent_gaps(arrivals: dict[str, Any]) -> float:
-    """Return the number of gaps, or of state changes if the process has states and these are fewer."""
+    """Return the number of gaps, or of state changes if the process has states and there are fewer changes."""
     gaps = float(arrivals["tests"]["gaps"])
     if arrivals["process"] == "sessions":
         return min(gaps, float(arrivals["sessions"]["sessions"]))

@@ -1,7 +1,8 @@
 """Families of duration distributions, each with its formulas, starting points and random draws.
 
-Parameters have scipy's names, `loc` is 0, and every parameter is above 0. The parameters of a mixture end in the number
-of their part: weight_1, s_1, scale_1, weight_2, ... The weights sum to 1, and the parts are ordered by `scale`.
+Parameters have scipy's names, `loc` is 0, and every parameter is above 0. The names of a mixture's parameters end in
+the number of their part: weight_1, s_1, scale_1, weight_2, ... The weights sum to 1, and the parts are ordered by
+`scale`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.fit.sample import Sample
 
     Formula = Callable[[Floats, Floats, Any], Any]
-    """A formula of the durations, their logarithms and the parameters."""
+    """A formula in the durations, their logarithms and the parameters."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,19 @@ class Family:
 
     name: str
     scipy: str
-    """Name in scipy.stats; for a mixture, the name of each part."""
+    """Name in scipy.stats; for a mixture, the name of its parts."""
     own: tuple[str, ...]
-    """Parameters of one part, with scipy's names."""
+    """Parameters of one part, by scipy's names."""
     density: Formula
     """Log-density."""
     survival: Formula
-    """Log of the share that lasts longer."""
+    """Logarithm of the share that lasts longer."""
     begins: Callable[[Moments], list[tuple[float, ...]]]
-    """Returns the parameters from which a fit starts, most promising first; a mixture starts from EM instead."""
+    """Returns the parameters from which a fit starts, most promising first; mixtures start from EM instead."""
     drawn: Callable[[Floats, np.random.Generator], Any]
     """Draws one duration for each row of parameters of one part."""
     em: tuple[Callable[..., list[float]], Callable[..., Floats]] | None = None
-    """For a part of a mixture: its parameters from durations and their weights, and a round of EM."""
+    """For parts of mixtures, functions that return a part's parameters from weighted durations and do a round of EM."""
     parts: int = 1
 
     @property
@@ -52,7 +53,7 @@ class Family:
 
     @property
     def free(self) -> int:
-        """Number of free parameters; a mixture has one less because its weights sum to 1."""
+        """Number of free parameters, which is one less for a mixture, because its weights sum to 1."""
         return self.parts * (len(self.own) + 1) - 1 if self.parts > 1 else len(self.own)
 
     def named(self, p: Floats) -> dict[str, float]:
@@ -64,7 +65,7 @@ class Family:
         return np.array([named[name] for name in self.parameters], float)
 
     def unit(self, name: str) -> str:
-        """Return the unit of a parameter: seconds for scales, dimensionless for all others."""
+        """Return the unit of a parameter: seconds for scales, and dimensionless for all others."""
         return "s" if name.startswith("scale") else "1"
 
     def to_free(self, p: Floats) -> Floats:
@@ -94,7 +95,7 @@ class Family:
         return each[np.argsort(each[:, -1], kind="stable")].ravel()
 
     def problem(self, named: Mapping[str, Any]) -> str | None:
-        """Return why these parameters are invalid, or None if they are valid."""
+        """Return the reason why these parameters are invalid, or None if they are valid."""
         if set(named) != set(self.parameters):
             return f"{self.name} has the parameters {', '.join(self.parameters)}"
         for name, value in named.items():
@@ -110,7 +111,7 @@ class Family:
         return self.density(x, np.log(x), p)
 
     def logsf(self, x: Floats, p: Floats) -> Floats:
-        """Return the log of the share that lasts longer than each duration."""
+        """Return the logarithm of the share that lasts longer than each duration."""
         return np.minimum(self.survival(x, np.log(np.maximum(x, 1e-300)), p), 0.0)
 
     def cdf(self, x: Floats, p: Floats) -> Floats:
@@ -124,7 +125,7 @@ class Family:
         return [np.array(one, float) for one in self.begins(Moments.of(sample))]
 
     def draw(self, p: Floats, size: int, rng: np.random.Generator) -> Floats:
-        """Return `size` durations drawn exactly."""
+        """Draw `size` durations exactly."""
         each = p.reshape(self.parts, -1)
         if self.parts == 1:
             of_job = np.broadcast_to(each[0], (size, each.shape[1]))
@@ -135,8 +136,8 @@ class Family:
 
 # Formulas, in scipy's parameters with loc = 0.
 # They use plain NumPy because a fit calls them hundreds of times; the tests compare each with scipy.stats. `x` holds
-# durations above 0 and `logx` their logarithms, which a fit computes once. `p` holds the parameters in the order of the
-# family: numbers, or columns of numbers with one row of results each.
+# durations above 0, and `logx` holds their logarithms, which a fit computes once. `p` holds the parameters in the
+# family's order, as numbers or as columns of numbers with one row of results each.
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
@@ -165,7 +166,7 @@ def _gamma_logsf(x: Floats, logx: Floats, p: Any) -> Any:
     y = x / p[1]
     upper = special.gammaincc(p[0], y)
     far = upper < 1e-290
-    # Where the value underflows, use the leading term of the asymptotic series.
+    # Where the value underflows, the leading term of the asymptotic series is used.
     series = (p[0] - 1) * np.log(np.maximum(y, 1e-300)) - y - special.gammaln(p[0])
     return np.where(far, series, np.log(np.where(far, 1.0, upper)))
 
@@ -179,11 +180,11 @@ def _burr_logsf(x: Floats, logx: Floats, p: Any) -> Any:
     return -p[1] * _softplus(p[0] * (logx - np.log(p[2])))
 
 
-# Draws: one duration for each row of `p`.
+# Draw one duration for each row of `p`.
 
 
 def _loss(p: Floats, rng: np.random.Generator) -> Floats:
-    """Return exponential numbers with mean 1, by inversion."""
+    """Draw exponential numbers with mean 1, by inversion."""
     return -np.log(np.maximum(rng.random(len(p)), 1e-300))
 
 
@@ -192,14 +193,15 @@ def _burr_drawn(p: Floats, rng: np.random.Generator, second: Floats | float) -> 
     return np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * p[:, -1]
 
 
-# Starting points of a fit: from moments of the logarithms, and by EM for mixtures.
+# Find starting points for a fit, from moments of the logarithms, or by EM for mixtures.
 
 
 class Moments(NamedTuple):
-    """Durations [s] and their logarithms, for starting points; censored durations count as their bound.
+    """Durations [s] and their logarithms, used for starting points; censored durations count as their bound.
 
-    `shared` is the total time per known end, `middle` the geometric mean. `logistic` and `extreme` are the shapes of a
-    log-logistic and of a Weibull distribution with this spread of the logarithms; `turned` is the scale of the latter.
+    `shared` is the total time per known end, and `middle` is the geometric mean. `logistic` and `extreme` are the
+    shapes of a log-logistic and a Weibull distribution with this spread of the logarithms; `turned` is the scale of the
+    Weibull distribution.
     """
 
     mean: float
@@ -240,13 +242,13 @@ _CUTS: dict[int, tuple[tuple[float, ...], ...]] = {
     2: ((0.5,), (0.15,), (0.85,)),
     3: ((1 / 3, 2 / 3), (0.1, 0.5), (0.5, 0.9)),
 }
-"""Shares at which EM first splits the jobs, by number of parts."""
+"""Shares at which EM initially splits the jobs, by number of parts."""
 
 
 def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
     """Return the parameters of a mixture after some rounds of expectation and maximization.
 
-    A right-censored value counts with the mean and mean square of each part beyond it, an interval with its middle.
+    A right-censored value counts with the mean and mean square of each part beyond it, and an interval with its middle.
     """
     assert family.em is not None  # noqa: S101 -- every part of a mixture has it
     begin, step = family.em
@@ -266,7 +268,7 @@ def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
 
 
 def _memberships(logs: Floats) -> Floats:
-    """Return each part's share in each value, from log weight plus log density."""
+    """Return each part's share in each value, computed from log weight plus log density."""
     if not logs.size:
         return logs
     found: Floats = np.exp(logs - logs.max(axis=0))
@@ -325,7 +327,7 @@ def _lognormal_round(p: Floats, seen: Floats, seen_n: Floats, sample: Sample) ->
 def _mixture(name: str, part: Family, parts: int) -> Family:
     """Return the mixture of `parts` copies of a family.
 
-    The parameters of part 1 come first, beginning with its weight, then those of part 2, and so on.
+    The parameters of part 1 come first, beginning with its weight, followed by those of part 2, and so on.
     """
 
     def mixed(formula: Formula) -> Formula:
@@ -433,7 +435,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     """Return the durations [s] at given normal scores of the distribution truncated at `longest_s`.
 
     A score z corresponds to the probability Phi(z). The quantile function is interpolated in a table of 4,096
-    durations, linearly between normal score and logarithm. The error is below 1e-4 of the duration, and 0.4 % at the
+    durations, linearly in the normal score and the logarithm. The error is below 1e-4 of the duration, but 0.4 % at the
     truncation.
     """
     p = np.asarray(p, float)
@@ -442,7 +444,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     logsf = np.minimum(family.logsf(x, p), -1e-300)
     share = -np.expm1(logsf)
     whole = max(float(share[-1]), 1e-300)
-    # Use the lower share below the median and the upper share above it, because each tail then keeps its digits.
+    # Use the lower share below the median and the upper share above it, so that each tail keeps its digits.
     below = np.maximum(share / whole, 1e-300)
     above = np.maximum((whole - share) / whole, 0.0)
     if whole > 0.5:

@@ -1,13 +1,13 @@
 """Generate synthetic Traces from a fitted workload, from the days of a log, or from a hybrid of both.
 
-Submissions come from the model or from the log, and so do the jobs:
+Submissions and jobs each come from the model or from the log:
 
 - model: both come from the model
 - resample: both come from the log, in blocks of days (`tracekit.fit.log_jobs`)
-- hybrid with the log's 'arrivals': the times at which each tenant submits come from blocks of days, and requests,
-  outcomes and run times from the model
-- hybrid with the log's 'jobs': submission times come from the model, and whole jobs from the log, in runs of successive
-  jobs that keep the relations among a user's jobs
+- hybrid with the log's 'arrivals': each tenant's submission times come from blocks of days, and requests, outcomes and
+  run times come from the model
+- hybrid with the log's 'jobs': submission times come from the model, and whole jobs come from the log, in runs of
+  successive jobs that keep the relations among a user's jobs
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 RATES = ("mean", "end", "fitted")
-"""Arrival rates available for drawing from a model."""
+"""Arrival rates at which jobs can be drawn from a model."""
 METHODS = ("model", "resample", "hybrid")
 """Methods that make jobs."""
 HYBRIDS = ("arrivals", "jobs")
@@ -61,9 +61,9 @@ _DAY_S = 86_400
 
 
 def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
-    """Return the arrivals part of workload.json with a constant rate: the log's mean rate, or the rate at its end.
+    """Return the arrivals part of workload.json with a constant rate: the log's mean rate or the rate at its end.
 
-    The rate at the end is that of the last piece or of the end of the trend. 'fitted' leaves the rate unchanged.
+    The rate at the end is that of the last piece or that at the end of the trend. 'fitted' leaves the rate unchanged.
     """
     if rate == "fitted":
         return arrivals
@@ -77,7 +77,7 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
         per_hour = pieces[-1]["per_hour"] if pieces else known["per_hour"] * float(np.exp(growth))
     elif known.get("mean_per_hour") is not None:
         per_hour = known["mean_per_hour"]
-    else:  # a file of an earlier version has the mean of the trend
+    else:  # files written by earlier versions contain the mean of the trend
         per_hour = known["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
     flat = {"form": "constant", "per_hour": per_hour, "trend_per_day": 0.0, "pieces": []}
     return {**arrivals, "rate": {**known, **flat}}
@@ -86,10 +86,10 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
 def draw_arrivals(
     arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
 ) -> tuple[Ints, Ints]:
-    """Return the submission second and the batch number of each job; with sessions, a batch is the jobs of one second.
+    """Draw the submission second and the batch number of each job; with sessions, a batch is the jobs of one second.
 
-    Parameters and errors are those of `draw_batches`. The properties that the jobs of a session share are drawn by
-    `tracekit.fit.arrival_draws.draw_sessions`.
+    Parameters and errors are those of `draw_batches`. `tracekit.fit.arrival_draws.draw_sessions` draws the properties
+    that the jobs of a session share.
     """
     if arrivals["process"] != "sessions":
         return draw_batches(arrivals, rng, jobs=jobs, days=days, load=load)
@@ -103,8 +103,8 @@ def draw_arrivals(
 def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tuple[Ints, DrawnTenants]:
     """Return the submission second and the tenant of each job taken from a log.
 
-    A tenant requests the size classes that the model has for it, otherwise those of its VC, otherwise those of all
-    jobs.
+    A tenant requests the size classes in the model's entry for the tenant, otherwise those of its VC, otherwise those
+    of all jobs.
     """
     seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
     who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))
@@ -120,14 +120,14 @@ def tenants_of_log(model: WorkloadModel, log: LogJobs, taken: TakenJobs) -> tupl
 
 
 def _name(user: int, copy: int) -> str | None:
-    """Return a user's number as its name, as in resampled Traces."""
+    """Return the name for a user's number, as in resampled Traces."""
     if user < 0:
         return None
     return f"{NAMES['user']}{user + 1}" + (f".{copy + 1}" if copy else "")
 
 
 def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]) -> Floats:
-    """Return each tenant's shares of the size classes, with the unknown size last (tenants, classes + 1)."""
+    """Return each tenant's shares of the size classes, with that of unknown size last (tenants, classes + 1)."""
     listed = model.document["users"]["tenants"]
     known = {(t["user"], t["cluster"], t["vc"]): np.array(t["gpu_class_shares"], float) for t in listed}
     sums: dict[tuple[str | None, str | None] | None, Floats] = {}
@@ -146,9 +146,9 @@ def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str
 
 
 def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Ints:
-    """Return the indices of jobs of the log: runs of successive jobs, each starting at a random job.
+    """Return indices of the log's jobs, in runs of successive jobs that each start at a random job.
 
-    The first job of the log follows its last job, which makes all jobs equally likely (circular blocks).
+    The first job of the log follows the last job, which makes all jobs equally likely (circular blocks).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator)
 
 
 class Way(NamedTuple):
-    """Method that makes a synthetic Trace."""
+    """The method that makes a synthetic Trace."""
 
     method: str
     hybrid: str
@@ -190,7 +190,7 @@ class Way(NamedTuple):
 def _way(
     model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
 ) -> Way:
-    """Return the requested method for a Trace, or the method that scored best.
+    """Return the requested method, or the method that scored best for the Trace.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def _way(
     if chosen is None:
         chosen = "resample"
         progress.note(
-            "this resamples days of the log; a model with scores (--model) shows which method matches the log best"
+            "this run resamples days of the log; a model with scores (--model) shows which method matches the log best"
         )
     way = Way(chosen, hybrid or scores.get("hybrid") or HYBRIDS[0], rate or RATES[0])
     if rate is not None and way.arrivals_of_log:
@@ -236,8 +236,8 @@ def generate(
     out : str or Path
         Folder of the new Trace.
     jobs, days : optional
-        Number of jobs or of days; give exactly one. With a model, the first job has the submission time of the log's
-        first job.
+        Number of jobs or of days; give exactly one of them. With a model, the first job has the submission time of the
+        log's first job.
     seed : int
         The same source, options and seed give the same tables.
     scale_load : float
@@ -249,21 +249,22 @@ def generate(
         `tracekit.fit.log_jobs`), and 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a
         Trace is resampled; if `model` has scores, the method that scored best is used.
     model : WorkloadModel, str or Path, optional
-        With a Trace as source: its model, with the scores of the methods. If a method needs a model and none is given,
-        it is fitted.
+        If the source is a Trace, its model with the methods' scores. If a method needs a model and none is given, a
+        model is fitted.
     hybrid : {'arrivals', 'jobs'}, optional
-        The half of a hybrid that comes from the log; by default the half that scored better, or, without scores, the
-        arrivals.
+        The half of a hybrid that comes from the log. The default is the half that scored better, or the arrivals if
+        there are no scores.
     rate : {'mean', 'end', 'fitted'}, optional
-        With a model: arrivals at the log's mean rate (the default), at the rate at its end (its last piece, or the end
-        of its trend), or as fitted (through its pieces or along its trend, then at the end's rate).
+        Arrival rate if a model is used: the log's mean rate (the default), the rate at the log's end (of the last piece
+        or at the end of the trend), or the rate as fitted (through the pieces or along the trend, and then as at the
+        end).
     load : float, optional
         Alternative to `scale_load`: the requested GPU-seconds per second, divided by the cluster's GPUs. Arrivals are
-        scaled to this load (`tracekit.fit.offered_load`; defined as for `export --target-load`). The
-        cluster has the machines of the model or Trace (its quotas if machines are unknown), times `scale_gpus`. With a
-        model, a job's mean GPU-seconds come from its distributions (with `rate='fitted'`, over the days of the log);
-        with a Trace, from the days that are drawn from. The load of a single Trace differs from this by chance, and by
-        more if the tails are heavier.
+        scaled to this load (see `tracekit.fit.offered_load`; the definition is that of `export --target-load`). The
+        cluster has the machines of the model or Trace (the quotas if machines are unknown), times `scale_gpus`. With a
+        model, a job's mean GPU-seconds come from the model's distributions (with `rate='fitted'`, over the days of the
+        log). With a Trace, they come from the days that are drawn from. The load of a single Trace differs from this by
+        chance, and by more if the tails are heavier.
     force : bool
         Whether to replace an existing Trace.
     progress : Progress, optional
@@ -308,7 +309,7 @@ def _made(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -
     if way.method == "resample":
         return _with_jobs_of_log(trace, None, recipe, way)
     if known is None:
-        # Imported late, because resampling needs no fit and would wait for scipy's optimizers to load.
+        # Imported late, because resampling needs no fit and should not wait for scipy's optimizers to load.
         from tracekit.fit.api import fit_model
         from tracekit.fit.choice import Effort
 
@@ -319,7 +320,7 @@ def _made(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -
 
 
 def _with_jobs_of_log(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -> Trace:
-    """Write the log's jobs, submitted in blocks of its days or, if a model is given, at times drawn from it."""
+    """Write the log's jobs, submitted in blocks of the log's days or, if a model is given, at times drawn from it."""
     if known is not None:
         _check(known)
     recipe.progress.stage("reading the log")
@@ -355,7 +356,7 @@ def _with_jobs_of_log(trace: Trace, known: WorkloadModel | None, recipe: Recipe,
 
 
 def _with_drawn_jobs(known: WorkloadModel, trace: Trace | None, recipe: Recipe, way: Way) -> Trace:
-    """Write jobs drawn from a model, submitted at times drawn from it or, if a log is given, in blocks of its days."""
+    """Write jobs drawn from a model, submitted at times drawn from the model or in blocks of a given log's days."""
     _check(known)
     recipe.progress.stage("drawing jobs")
     rng, cluster = np.random.default_rng(recipe.seed), known.document["cluster"]
@@ -403,7 +404,7 @@ def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np
 
 
 def blocks_of_drawn(known: WorkloadModel, drawn: DrawnJobs, rng: np.random.Generator) -> Blocks:
-    """Draw the jobs' run times, and return a function that makes their rows and draws their attempts."""
+    """Draw the jobs' run times and return a function that makes the jobs' rows and draws their attempts."""
     outcomes = drawn.outcomes
     run_s = draw_run_times(known, drawn.tenants, drawn.request, outcomes, rng, scores=drawn.scores)
     tenants, requests, statuses = _frames(known, drawn.tenants.names)

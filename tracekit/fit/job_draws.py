@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def pick(shares: Floats, u: Floats) -> Ints:
-    """For each number in [0, 1), return the index of the share whose cumulative interval contains the number."""
+    """Return, for each number in [0, 1), the index of the share whose cumulative interval contains it."""
     edges = shares.cumsum()
     return np.searchsorted(edges[:-1] / edges[-1], u, side="right")
 
 
 def originals(copied: Bools) -> Ints:
-    """Return the index of the original of each item: the last earlier item that is not a copy, or the item itself."""
+    """Return the index of each item's original: the last earlier item that is not a copy, or the item itself."""
     return np.maximum.accumulate(np.where(copied, 0, np.arange(copied.size)))
 
 
@@ -34,11 +34,11 @@ class Outcomes:
     """Index in `statuses.groups`."""
     ran: Bools
     attempts: Ints
-    """0 for a job that did not run."""
+    """Number of attempts of each job, or 0 if it did not run."""
 
 
 def draw_outcomes(model: WorkloadModel, request: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return the outcome of each job, drawn from the statuses of its size class."""
+    """Draw the outcome of each job from the statuses of its size class."""
     return outcomes_of(model, draw_groups(model, request, rng), rng)
 
 
@@ -50,7 +50,7 @@ def draw_groups(
     failing: Bools | None = None,
     odds: Floats | None = None,
 ) -> Ints:
-    """Return the index of each job's status in `statuses.groups`, drawn from the statuses of its size class.
+    """Draw the index of each job's status in `statuses.groups` from the statuses of its size class.
 
     Parameters
     ----------
@@ -67,12 +67,12 @@ def draw_groups(
     for i, name in enumerate(dict.fromkeys(sizes)):
         mine = np.flatnonzero(size_of == i)
         members = np.flatnonzero([g["gpu_class"] == name for g in groups])
-        if not members.size:  # all jobs of the class were still running
+        if not members.size:  # all jobs of this class were still running
             members = np.arange(len(groups))
         shares = np.array([groups[m]["jobs"] for m in members], float)
         u = rng.random(mine.size)
         if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
-            # Failures come first: a number below their share is a failure. Each job's odds stretch that share.
+            # Failures come first, so a number below their share is a failure. Each job's odds stretch that share.
             members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
             limit = np.clip(bad * odds[mine], 0.0, 1.0)
             u = np.where(
@@ -85,7 +85,7 @@ def draw_groups(
 
 
 def outcomes_of(model: WorkloadModel, group: Ints, rng: np.random.Generator) -> Outcomes:
-    """Return the outcomes of jobs with given status groups: whether each job ran, and its number of attempts."""
+    """Draw the outcomes of jobs with given status groups: whether each job ran, and its number of attempts."""
     groups = model.document["statuses"]["groups"]
     never = np.array([g["no_run_time_share"] for g in groups], float)
     ran = rng.random(group.size) >= never[group]
@@ -111,11 +111,11 @@ class DrawnTenants:
     shares: Floats
     """Each tenant's share of the jobs."""
     classes: Floats
-    """Shares of the size classes by tenant, with the share of unknown size last."""
+    """Shares of the size classes by tenant, with that of unknown size last."""
 
 
 def draw_tenants(model: WorkloadModel, batch: Ints, rng: np.random.Generator) -> DrawnTenants:
-    """Return the tenant of each job; jobs of one batch share a tenant as often as in the log."""
+    """Draw the tenant of each job; jobs of one batch share a tenant as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
     listed = users["tenants"]
     names = [(t["user"], t["cluster"], t["vc"]) for t in listed]
@@ -139,7 +139,7 @@ def draw_tenants(model: WorkloadModel, batch: Ints, rng: np.random.Generator) ->
 def draw_requests(
     model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator, *, repeats: float | None = None
 ) -> Ints:
-    """Return the index of each job's request in the list of requests.
+    """Draw the index of each job's request in the list of requests.
 
     A job whose tenant is copied repeats the previous request with probability `repeats`, by default as in batches.
     """
@@ -155,7 +155,7 @@ def draw_requests(
     for i, name in enumerate(order):
         mine = np.flatnonzero(size_class == i)
         members = np.flatnonzero([r["gpu_class"] == name for r in requests])
-        if not members.size:  # all of its requests are too rare to be listed
+        if not members.size:  # all requests of the class are too rare to be listed
             members = np.arange(len(requests))
         found[mine] = members[pick(shares[members], rng.random(mine.size))]
     chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
@@ -171,11 +171,11 @@ def draw_run_times(
     *,
     scores: Floats | None = None,
 ) -> Floats:
-    """Return the run time of each job [s]; NaN if it did not run.
+    """Draw the run time of each job [s], or NaN if it did not run.
 
     Each job has a normal score that is correlated with the score of its user's previous job and shifted to the ranks of
-    its VC. The run time is the quantile at that score of the distribution fitted to the job's group. Jobs drawn in
-    sessions already have scores; pass them as `scores`, which is modified.
+    its VC. The run time is the quantile, at that score, of the distribution fitted to the job's group. Jobs drawn in
+    sessions already have scores; pass these as `scores`, which is modified.
     """
     if scores is None:
         scores = _scores_of_users(model, tenants, rng)
@@ -200,7 +200,7 @@ def draw_run_times(
 
 
 def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Floats:
-    """Return normal scores that are correlated between successive jobs of a user."""
+    """Draw normal scores that are correlated between a user's successive jobs."""
     places: dict[str | None, int] = {}
     users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
     scores = rng.standard_normal(users.size)
@@ -210,20 +210,20 @@ def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random
         order = _sorted(users)
         noise = scores[order] * np.sqrt(1 - rho**2)
         noise[:1] /= np.sqrt(1 - rho**2)
-        # One chain runs through all users, so each user's first job is correlated with another user's last job. This
-        # changes no statistic of a user, and every score keeps its distribution.
+        # One chain runs through all users, so each user's first job is correlated with another user's last job. That
+        # does not change a user's statistics, and every score keeps its distribution.
         scores[order] = _chained(noise, rho)
     return scores
 
 
 def _sorted(numbers: Ints) -> Ints:
-    """Return the stable sort order of small integers; 16-bit integers sort ten times faster."""
+    """Return the stable sort order of small integers, using 16-bit integers, which sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
 
 
 def _chained(noise: Floats, rho: float) -> Floats:
-    """Return y with y[t] = noise[t] + rho * y[t - 1]; each round doubles how far back a sum reaches."""
+    """Return y with y[t] = noise[t] + rho * y[t - 1]; each round doubles how far back the sums reach."""
     found, step = noise.copy(), 1
     while step < found.size and abs(rho) ** step > 1e-17:
         found[step:] += rho**step * found[:-step]
@@ -237,8 +237,8 @@ _REACH = np.linspace(-8.0, 8.0, 801)
 def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Ints) -> None:
     """Convert scores within a VC to scores among all jobs of the same size class, in place.
 
-    The jobs of a VC keep their ranks from the log. The VCs of one class cover the ranks less evenly than the VCs of all
-    classes together, so the scores of each class are then transformed to be normal again.
+    The jobs of a VC keep their ranks from the log. The VCs of one class cover the ranks less evenly than all jobs
+    together, so each class's scores are then transformed to be normal again.
     """
     part = model.document["correlation"]
     if not part["vcs"]:
@@ -263,7 +263,7 @@ def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, s
 
 
 def through(values: Floats, known: Floats, placed: Floats) -> Floats:
-    """Map values as `known` maps to `placed`; values outside keep their distance to the nearest end."""
+    """Map values as `known` maps to `placed`; values outside keep their distance from the nearest end."""
     inside = np.clip(values, known[0], known[-1])
     return np.interp(inside, known, placed) + (values - inside)
 
@@ -272,8 +272,8 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
     """Return the run times [s] of jobs of a size class and status at given normal scores."""
     entry = _entry(model, size, status)
     shape, ratio = model.shape(entry)
-    # Run times longer than any in the log are drawn if jobs of the group and of its pool were still running. For pooled
-    # groups, files of earlier versions do not record the number of these jobs.
+    # Run times longer than any in the log are drawn if jobs of the group and of its pool were still running. Files
+    # written by earlier versions do not record the number of these jobs for pooled groups.
     longest = min(
         longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])
         for one in (entry, shape)
@@ -285,7 +285,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:
-    """Return the entry of a size class and status, or else the first existing entry of class, status and all jobs."""
+    """Return the entry for a size class and status, or else the first existing entry for class, status or all jobs."""
     for key in ({"gpu_class": size, "status": status}, {"gpu_class": size}, {"status": status}):
         if all(v is not None for v in key.values()):
             entry = model.run_time("until_end", **key)

@@ -1,8 +1,8 @@
 """Read the jobs of a Trace as input for a fit.
 
-A job's run time is the sum of the run times of its attempts; if one is unknown, it is the job's run_s, or end minus
-start. Gaps between attempts are queueing and do not count, so the run time is the demand that a simulator needs. A job
-with a start but no end is right-censored at the end of the log.
+A job's run time is the sum of its attempts' run times; if any of these is unknown, it is the job's run_s, or end minus
+start. Gaps between attempts are queueing time and do not count, so the run time is the demand that a simulator needs. A
+job with a start but no end is right-censored at the end of the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
-"""Size classes by GPUs, small to large."""
+"""Size classes by number of GPUs, small to large."""
 
 STOPPED = ("cancelled", "timeout", "preempted", "node_fail")
 """Statuses of jobs that were stopped and would otherwise have run longer."""
@@ -27,7 +27,7 @@ STOPPED = ("cancelled", "timeout", "preempted", "node_fail")
 UNFINISHED = ("running", "pending")
 
 LONGEST_S = 100 * 365 * 86_400
-"""Longest run time accepted as plausible [s], as in replays and exports."""
+"""Longest run time that is accepted as plausible [s], as in replays and exports."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class JobTable:
     """submit_us (since 1970), cluster, vc, user, status, gpu_class, gpu_count, node_count, instance_count, cpu_count,
     memory_gib, attempt_count, held_s (run time), known (held_s is complete), run_s (gaps included)."""
     end_us: int | None
-    """Last time in the log."""
+    """The last time in the log."""
     negative: int
     """Number of jobs with a run time below 0, which no fit uses."""
     too_long: int
-    """Number of jobs with a run time above `LONGEST_S`, from a damaged log, which no fit uses."""
+    """Number of jobs with a run time above `LONGEST_S`, a sign of a damaged log, which no fit uses."""
     unknown: int
     """Number of jobs without a run time; most of them never ran."""
 
@@ -71,7 +71,7 @@ def read_jobs(trace: Trace) -> JobTable:
     Raises
     ------
     MissingTableError
-        The Trace has no table jobs.
+        The Trace has no jobs table.
     UsageError
         The table is empty.
     """
@@ -114,7 +114,7 @@ def read_jobs(trace: Trace) -> JobTable:
         own.alias("run_s"),
     ).collect()
     if frame.is_empty():
-        raise UsageError("the table jobs is empty", where=trace.path)
+        raise UsageError("the jobs table is empty", where=trace.path)
     times = [frame[c].max() for c in ("submit_us", "start_us", "end_us")]
     last = max((t for t in times if isinstance(t, int)), default=None)
     elapsed = (pl.lit(last, pl.Int64) - pl.col("start_us")) / 1e6

@@ -28,18 +28,18 @@ def minimize(
     gradient: bool = False,
     **options: float,
 ) -> tuple[float, Floats]:
-    """Return the smallest value found from a starting point, and its coordinates.
+    """Return the smallest value found from a starting point, and the coordinates of this minimum.
 
     Parameters
     ----------
     fall : callable
-        Function of an array of coordinates. If `gradient` is set, it returns its value and its gradient.
+        Function of an array of coordinates. If `gradient` is set, it returns a value and a gradient.
     begin : array
         Starting point, within the bounds.
     bounds : sequence of tuple
         Lowest and highest value of each coordinate.
     **options : float
-        Options of scipy.optimize.minimize(method="L-BFGS-B").
+        Options for scipy.optimize.minimize(method="L-BFGS-B").
     """
     # Imported here because it takes a third of a second, and pages that only show an existing fit import this package.
     from scipy import optimize
@@ -52,19 +52,19 @@ def minimize(
 _GROUPED = 400
 """Number of grouped values in the first maximization."""
 _GROUPED_ERRORS = 1_000
-"""Number of grouped values for the information matrix of a large sample."""
+"""Number of grouped values used for the information matrix of a large sample."""
 _EXACT_HESSIAN = 20_000
-"""Up to this many distinct values, the information matrix uses each value; otherwise it uses grouped values."""
+"""Maximum number of distinct values for which the information matrix uses each value instead of grouped values."""
 _STEP = 1e-5
 """Forward-difference step of a gradient; it shifts a maximum by half a step, far below any standard error."""
 _ROOM = 32_000
-"""Values computed at once; more would not fit the CPU cache and take up to five times longer."""
+"""Number of values computed at once; more would not fit into the CPU cache and take up to five times longer."""
 _LEAST = 1e-300
 """Smallest share of jobs in an interval."""
 _LEAP = 2.0
-"""Longest step in a coordinate."""
+"""Longest step in any coordinate."""
 _POINT = 0.0201
-"""Spread of logarithms below which a part of a mixture is one duration."""
+"""Spread of logarithms below which a part of a mixture counts as a single duration."""
 _FIRST_STEPS, _STEPS = 12, 100
 _FAR = 60.0
 _EDGE = 14.0
@@ -72,7 +72,7 @@ _EDGE = 14.0
 
 
 class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the user
-    """Reason why a family could not be fitted."""
+    """The reason why a family could not be fitted."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Fitted:
     family: Family
     p: Floats
     errors: Floats | None
-    """Standard errors of `p`; None if the likelihood is flat."""
+    """Standard errors of `p`, or None if the likelihood is flat."""
     log_likelihood: float
     n: int
 
@@ -104,7 +104,7 @@ class Likelihood:
         self._family = family
         self._exact, self._log_exact = sample.exact, np.log(np.maximum(sample.exact, 1e-300))
         self._right = sample.right.size
-        # Neighboring intervals share an edge, so compute the survival once per edge.
+        # Neighboring intervals share an edge, so survival is computed once per edge.
         edges = np.unique(np.concatenate([sample.low, sample.high]))
         self._ends = np.concatenate([sample.right, edges])
         self._log_ends = np.log(np.maximum(self._ends, 1e-300))
@@ -115,7 +115,7 @@ class Likelihood:
 
     def each(self, theta: Floats) -> Floats:
         """Return the log-likelihood of one job at each distinct value, with one row for each row of `theta`."""
-        # Trial points far from the optimum overflow; no warning is needed.
+        # Trial points far from the optimum overflow, which needs no warning.
         with np.errstate(all="ignore"):
             p = self._family.from_free(np.clip(theta, -_FAR, _FAR))
             if theta.ndim == 2:
@@ -127,12 +127,12 @@ class Likelihood:
                 low, high = beyond[..., self._low_at], beyond[..., self._high_at]
                 inside = np.where(high > -0.7, np.expm1(low) - np.expm1(high), np.exp(low) - np.exp(high))
                 found += [beyond[..., : self._right], np.log(np.maximum(inside, _LEAST))]
-            # fmax replaces NaN by -1e6.
+            # fmax replaces NaN with -1e6.
             return np.fmin(np.fmax(np.concatenate(found, axis=-1), -1e6), 1e6)
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        # The digits of a dot product would depend on the number of CPUs; those of a sum do not.
+        # The digits of a dot product would depend on the number of CPUs; those of a sum do not depend on it.
         return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
@@ -142,7 +142,7 @@ class Likelihood:
         return np.concatenate(parts)
 
     def fall(self, theta: Floats) -> tuple[float, Floats]:
-        """Return the negative log-likelihood and its gradient, by forward differences."""
+        """Return the negative log-likelihood, and its gradient by forward differences."""
         found = -self.totals(np.concatenate([theta[None], theta + np.eye(theta.size) * _STEP]))
         return float(found[0]), (found[1:] - found[0]) / _STEP
 
@@ -192,7 +192,7 @@ def maximize(family: Family, sample: Sample) -> Fitted:
 
 
 def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
-    """Return the highest point found on grouped values.
+    """Return the highest point found for grouped values.
 
     For mixtures, take a few steps from each EM result and continue only from the best, unless one of its parts shrinks
     to one duration.
@@ -223,7 +223,7 @@ def _shrunk(family: Family, theta: Floats) -> bool:
 
 
 def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
-    """Return the search bounds; they keep a mixture from shrinking a part to a point."""
+    """Return the search bounds, which keep a mixture from shrinking a part to a point."""
     found: list[tuple[float, float]] = [(-12.0, 12.0)] * (family.parts - 1)
     for name in family.own * family.parts:
         if name == "scale":
@@ -236,9 +236,9 @@ def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
 
 
 def climb(likelihood: Likelihood, theta: Floats, information: Floats, *, steps: int = 20, gain: float = 1e-5) -> Floats:
-    """Return a better point, using Newton steps with a fixed information matrix, halved until the likelihood rises.
+    """Find a better point by Newton steps with a fixed information matrix, halving steps until the likelihood rises.
 
-    Stop after `steps`, or when the next step would gain less than `gain` in log-likelihood.
+    Stop after `steps` steps, or when the next step would gain less than `gain` in log-likelihood.
     """
     values, vectors = np.linalg.eigh(information)
     # Steps stay small in directions where the matrix is flat or negative.

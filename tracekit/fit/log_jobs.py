@@ -1,15 +1,15 @@
-"""The jobs of a log for a synthetic Trace: whole days in a new order, with jobs and attempts unchanged.
+"""Reuse the jobs of a log for a synthetic Trace: whole days in a new order, with unchanged jobs and attempts.
 
-Days are taken in blocks that keep their weekdays and stay near their position in the log: the local block bootstrap of
-Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). This keeps the dependence between the days of a
-block and the slow changes of the load. Blocks from anywhere (Kuensch 1989) would break up a month of high load, and a
-queue that took weeks to grow in the log would never appear. The block length is the number of days over which the log
-is correlated.
+Days are taken in blocks that keep their weekdays and stay near their position in the log. This is the local block
+bootstrap of Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). It keeps the dependence between the
+days of a block and slow changes in the load. Blocks from anywhere (Kuensch 1989) would break up a month of high load,
+and a queue that took weeks to grow in the log would never appear. The block length is the number of days over which the
+log is correlated.
 
-A job keeps its time of day, its tenant, its request, its outcome and its run time. This keeps all relations among the
-jobs of a day: users who submit ten identical jobs, bursts, long jobs at night. Users, accounts and groups get numbers
-as names, starting with the largest. A higher load overlays several such logs with different users; a lower load leaves
-out users for whole days.
+A job keeps its time of day, tenant, request, outcome and run time. This keeps all relations among the jobs of a day,
+such as users who submit ten identical jobs, bursts, and long jobs at night. Users, accounts and groups get numbers as
+names, starting with the largest. For a higher load, several such logs with different users are overlaid; for a lower
+load, users are omitted for whole days.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 DAY_US = 86_400_000_000
 """A day [us]."""
 NAMES = {"user": "u", "account": "a", "group": "g"}
-"""Columns whose names become numbers, with the letter put in front."""
+"""Columns whose names become numbers, with the letters put in front of these."""
 KEPT = (
     *("cluster", "vc", "workload", "status", "gpu_count", "cpu_count", "memory_gib", "gpu_model", "node_count"),
     *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
 )
-"""Columns of jobs that stay unchanged."""
+"""Job columns that stay unchanged."""
 WEEK = 7
 _LONGEST_BLOCK = 28
 """Maximum number of days in a block."""
 _LEAST_DAYS = 9
-"""Minimum number of days of a log whose first and last days are left out, because they may be incomplete."""
+"""Minimum number of days in a log whose first and last days are excluded because they may be incomplete."""
 _OF_ATTEMPTS = ("attempt", "run_s", "gpu_count", "node_count", "status")
 
 
@@ -57,10 +57,10 @@ class LogJobs:
     """The usable jobs of a log, day by day."""
 
     jobs: pl.DataFrame
-    """All jobs of the Trace, including those not taken: job_id, run_s, numbers for names (such as user_number; -1
-    without a name), and the unchanged columns."""
+    """All jobs of the Trace, including those not taken: job_id, run_s, numbers for names (such as user_number, or -1 if
+    there is no name), and the unchanged columns."""
     row: Ints
-    """Row of each job that is taken, in submission order by the log's clock (n,)."""
+    """Row of each job that is taken, in order of submission by the log's clock (n,)."""
     local_us: Ints
     """Submission of each job that is taken [us since 1970] (n,)."""
     first: Ints
@@ -68,7 +68,7 @@ class LogJobs:
     begin_us: int
     """Local midnight of the first day [us since 1970]."""
     length: int
-    """Days per block: the range over which days are correlated in jobs or in GPU-hours, whichever is longer."""
+    """Days per block: the range over which days are correlated in jobs or GPU-hours, whichever is longer."""
     notes: tuple[str, ...]
 
     @property
@@ -83,7 +83,7 @@ class LogJobs:
         Raises
         ------
         UsageError
-            No job was submitted on a whole day.
+            No jobs were submitted on whole days.
         """
         if self.first[-1] == self.first[0]:
             raise UsageError("the log has no whole day with jobs", hint="resample a longer log")
@@ -105,11 +105,11 @@ def read_log(trace: Trace) -> LogJobs:
         raise _nothing(trace)
     left_out = jobs.height - row.size
     notes = (
-        [f"{counted(left_out, 'jobs')} of the log left out, because they have no submission or no end"]
+        [f"{counted(left_out, 'jobs')} of the log excluded, because they have no submission or no end"]
         if left_out
         else []
     )
-    # Sort the numbers instead of the rows, because a frame of strings would take ten times as long.
+    # Sort the numbers instead of the rows, because sorting a frame of strings would take ten times as long.
     row = row[np.argsort(jobs["submit_time"].dt.epoch("us").to_numpy()[row], kind="stable")]
     local_us = jobs["local_us"].to_numpy()[row]
     if (np.diff(local_us) < 0).any():  # the clocks were set back
@@ -122,9 +122,9 @@ def read_log(trace: Trace) -> LogJobs:
     begin, number = _whole_days(int(day[0]), int(day[-1]))
     first = np.searchsorted(day, begin + np.arange(number + 1))
     if number < day[-1] - day[0] + 1:
-        notes.append("the log's first and last days are left out, because they may be incomplete")
+        notes.append("the log's first and last days are excluded, because they may be incomplete")
     if number < 14:
-        notes.append("the log has less than two weeks, so days do not keep their weekday")
+        notes.append("the log is shorter than two weeks, so days do not keep their weekday")
     hours = (jobs["run_s"] * jobs["gpu_count"] / 3600).fill_null(0.0).to_numpy()[row]
     daily = np.maximum(np.diff(np.concatenate([[0.0], hours.cumsum()])[first]), 0.0)
     length = max(block_length(np.diff(first).astype(float)), block_length(daily))
@@ -132,10 +132,10 @@ def read_log(trace: Trace) -> LogJobs:
 
 
 def block_length(daily: Floats) -> int:
-    """Return the number of days per block: the first lag with an autocorrelation that chance explains.
+    """Return the number of days per block, which is the first lag whose autocorrelation may be due to chance.
 
-    The autocorrelation is that of log(1 + the daily figure), minus the mean of its weekday if the log has three weeks
-    or more. Chance is 2 / sqrt(days). A block is at most a quarter of the log and at most 28 days.
+    The autocorrelation is that of log(1 + the daily figure), minus the mean for its weekday if the log has three weeks
+    or more. The threshold for chance is 2 / sqrt(days). A block is at most a quarter of the log and at most 28 days.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def block_length(daily: Floats) -> int:
 
 
 def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
-    """Return local midnight of a log's first day [us since 1970] and the number of jobs that `read_log` takes per day.
+    """Return local midnight of a log's first day [us since 1970], and the number of jobs that `read_log` takes per day.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
 
 
 def _filled(trace: Trace) -> frozenset[str]:
-    """Return the needed columns of jobs and those with any value; empty columns would take much memory."""
+    """Return the needed job columns and those with any value, because empty columns would take much memory."""
     with trace.database() as database, database.connect() as con:
         return filled_columns(con, "jobs", trace.files("jobs")) | {"cluster", "vc", "gpu_count"}
 
@@ -206,7 +206,7 @@ def _nothing(trace: Trace) -> UsageError:
 
 
 def _whole_days(first: int, last: int) -> tuple[int, int]:
-    """Return the first day that is taken and the number of days; with nine or more, the days at the ends are left out.
+    """Return the first day that is taken and the number of days, excluding both end days if there are nine or more.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def _whole_days(first: int, last: int) -> tuple[int, int]:
 
 
 def _numbers(names: pl.Series, counts: pl.Series) -> pl.Series:
-    """Return a number for each name: 0 for the most counted jobs, -1 for an unknown name or one without jobs."""
+    """Return a number for each name, from 0 for the most counted jobs, or -1 if it is unknown or has no jobs."""
     order = names.filter(counts).drop_nulls().value_counts(sort=False)
     order = order.sort("count", names.name, descending=[True, False])
     number = pl.int_range(order.height, dtype=pl.Int64)
@@ -232,10 +232,10 @@ def _numbers(names: pl.Series, counts: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True)
 class LogAttempts:
-    """The attempts of the jobs of a log."""
+    """The attempts of a log's jobs."""
 
     rows: pl.DataFrame | None
-    """The attempts in job order; None if the log has no attempts."""
+    """The attempts in job order, or None if the log has no attempts."""
     first: Ints
     """Index of each job's first attempt."""
     count: Ints
@@ -243,7 +243,7 @@ class LogAttempts:
 
 
 def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
-    """Return the attempts of jobs of a log."""
+    """Return the attempts of a log's jobs."""
     if not trace.has("attempts"):
         return LogAttempts(None, np.zeros(jobs.height, np.int64), np.zeros(jobs.height, np.int64))
     rows = trace.scan("attempts").select("job_id", *_OF_ATTEMPTS).collect()
@@ -261,9 +261,9 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
 
 
 def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
-    """Return the index of each attempt's job, or None unless every job has attempts and both tables share one order.
+    """Return the index of each attempt's job, or None unless every job has attempts and both tables are in one order.
 
-    Most formats write the tables this way, and this is much faster than looking up each job.
+    Most formats write the tables in this way, and this is much faster than looking up each job.
     """
     begins = (of_attempts != of_attempts.shift()).fill_null(value=True)
     named = of_attempts.filter(begins)
@@ -275,9 +275,9 @@ def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
 _CAPABILITIES = (
     *("arrivals", "run_time", "gpu_count", "node_count", "tenants", "users", "statuses", "hour_of_day", "retries"),
 )
-"""Capabilities that a synthetic Trace with jobs of a log inherits from the log."""
+"""Capabilities that a synthetic Trace with a log's jobs inherits from the log."""
 _LEAST_WEEKS = 2
-"""Minimum number of weeks in a log for weekdays to be kept."""
+"""Minimum number of weeks in a log whose days keep their weekday."""
 _REACH_DAYS = 7
 """Maximum distance of a block from its position in the log [days]. On the Philly jobs of autumn 2017, one week
 reproduces the log's waits in replays, and each additional week increases the difference."""
@@ -296,7 +296,7 @@ class TakenJobs:
 
 
 def asked_by(log: LogJobs, attempts: LogAttempts) -> float:
-    """Return the GPU-seconds per second that the jobs of the log request [GPU]."""
+    """Return the GPU-seconds per second that the log's jobs request [GPU]."""
     rows = log.row[int(log.first[0]) : int(log.first[-1])]
     held = None
     if attempts.rows is not None:
@@ -308,7 +308,7 @@ def asked_by(log: LogJobs, attempts: LogAttempts) -> float:
 
 
 def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator) -> TakenJobs:
-    """Return the jobs of a log's days, drawn in blocks.
+    """Draw a log's days in blocks and return their jobs.
 
     Raises
     ------
@@ -318,13 +318,13 @@ def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator
     place, copy, local_us = _drawn(log, recipe, rng)
     check_any(place.size)
     submit = _utc(local_us, zone)
-    # If clocks are set forward, the skipped hour moves after others, so sort again.
+    # If clocks are set forward, the skipped hour moves behind others, so the jobs are sorted again.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
     return TakenJobs(place[order], copy[order], submit[order])
 
 
 def blocks_of_log(log: LogJobs, attempts: LogAttempts, taken: TakenJobs) -> Blocks:
-    """Return a function that makes the rows of jobs that are taken from a log, with their attempts."""
+    """Return a function that makes the rows of jobs taken from a log, with their attempts."""
     kept = [name for name in KEPT if name in log.jobs.columns]
 
     def block(part: slice, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -362,7 +362,7 @@ def source_of_log(trace: Trace, log: LogJobs, cluster: dict[str, Any], recipe: R
 
 
 def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Return for each new job its index in the log, which of the overlaid logs it is in, and its local time."""
+    """Draw each new job's index in the log, the overlaid log that contains it, and its local time."""
     per_day = log.per_day
     asked = recipe.days if recipe.days is not None else (recipe.jobs or 0) / per_day / recipe.scale_load
     if asked > LONGEST_DAYS:
@@ -370,7 +370,7 @@ def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints
     if asked * per_day * recipe.scale_load > MOST_JOBS * 1.2:
         raise UsageError(f"would give more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     number = max(1, int(np.ceil(asked)))
-    # Draw more days if the first ones have fewer jobs than requested.
+    # Draw more days if the first draw has fewer jobs than requested.
     longest = number if recipe.jobs is None else int(LONGEST_DAYS)
     due = course(number, log.days, rng, longest=longest)
     found = _days(log, due[:number], 0, recipe.scale_load, rng)
@@ -391,7 +391,7 @@ def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints
 
 
 def _days(log: LogJobs, due: Ints, begin: int, load: float, rng: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Return the jobs of new days, in order of their local time; `begin` is the number of the first new day."""
+    """Draw the jobs of new days, in order of their local time; `begin` is the number of the first new day."""
     parts = []
     whole = int(load)
     for copy in range(whole + (load > whole)):
@@ -410,7 +410,7 @@ def _days(log: LogJobs, due: Ints, begin: int, load: float, rng: np.random.Gener
 
 
 def _thinned(log: LogJobs, place: Ints, day: Ints, share: float, rng: np.random.Generator) -> Ints:
-    """Return a share of the jobs, keeping all or none of a user's jobs per day; unknown users' jobs are kept singly."""
+    """Keep a share of the jobs: all or none of a user's jobs on a day, but single jobs of unknown users."""
     user = log.jobs["user_number"].to_numpy()[log.row[place]]
     user = np.where(user < 0, -1 - np.arange(user.size), user)
     _, group = np.unique(np.column_stack([day, user]), axis=0, return_inverse=True)
@@ -418,7 +418,7 @@ def _thinned(log: LogJobs, place: Ints, day: Ints, share: float, rng: np.random.
 
 
 def _utc(local_us: Ints, zone: str) -> pl.Series:
-    """Convert local times to UTC; a skipped hour becomes the next, and a repeated hour means the first of the two."""
+    """Convert local times to UTC; a skipped hour becomes the next hour, and a repeated hour means the first one."""
     frame = pl.DataFrame({"at": pl.Series(local_us).cast(pl.Datetime("us"))})
 
     def at(shift: str) -> pl.Expr:
@@ -430,7 +430,7 @@ def _utc(local_us: Ints, zone: str) -> pl.Series:
 
 
 def _renamed(name: str, copy: Ints) -> pl.Expr:
-    """Return numbers as names; names from an overlaid log end in that log's number."""
+    """Convert numbers to names; names from an overlaid log end in that log's number."""
     number = pl.col(f"{name}_number")
     behind = pl.Series(copy)
     text = pl.lit(NAMES[name]) + (number + 1).cast(pl.String)
@@ -444,11 +444,11 @@ def _renamed(name: str, copy: Ints) -> pl.Expr:
 def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -> Ints:
     """Return the day of the log that is due on each new day, keeping weekdays.
 
-    If the number of requested days equals that of the log, the course is the log from its first day. If fewer are
-    requested, it is the last days of the log, starting in the last week that leaves room for them, because the near
-    future resembles the recent past. Beyond the end, the course passes through the log again, each time from a random
-    week to its end and then from its beginning to that week, which makes all days due equally often and keeps passes
-    out of step. A log of less than two weeks does not keep its weekdays.
+    If the number of requested days equals that of the log, the course is the log from its first day. If fewer days are
+    requested, the course is the last days of the log, starting in the last week that leaves room for them, because the
+    near future resembles the recent past. Beyond the log's end, the course passes through the log again, each time from
+    a random week to the end and then from the beginning to that week. This makes all days due equally often and keeps
+    the passes out of step. A log of less than two weeks does not keep its weekdays.
 
     Parameters
     ----------
@@ -468,23 +468,23 @@ def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -
         begin = first + step * int(rng.integers((known - 1 - first) // step + 1))
         pieces.append(np.arange(begin, known))
         size += known - begin
-        # The rest of the pass; its length keeps the weekdays of the days that follow.
+        # The rest of the pass, whose length keeps the weekdays of the days that follow.
         pieces.append(np.arange(size % step, begin))
         size += pieces[-1].size
     return np.concatenate(pieces)[:longest]
 
 
 def drawn_days(due: Ints, known: int, length: int, rng: np.random.Generator) -> Ints:
-    """Return the source of each new day, a day of the log, block by block.
+    """Draw the day of the log that is the source of each new day, block by block.
 
     A block begins on the day that is due, or a week before or after it, with equal probability if the log has these
-    days. In a log of less than two weeks it begins on any day up to a week away. A block ends early where the log ends
+    days. In a log of less than two weeks, it begins on any day up to a week away. A block ends early where the log ends
     or the course jumps.
 
     Parameters
     ----------
     due : array (n,)
-        The day of the log that is due on each new day, see `course`.
+        The day of the log that is due on each new day (see `course`).
     known : int
         Number of days in the log.
     length : int
@@ -506,5 +506,5 @@ def drawn_days(due: Ints, known: int, length: int, rng: np.random.Generator) -> 
 
 
 def _step(known: int) -> int:
-    """Return the unit of a block's moves [days]: a week if the log has two weeks, otherwise a day."""
+    """Return the unit by which blocks move [days]: a week if the log has two weeks, otherwise a day."""
     return WEEK if known >= _LEAST_WEEKS * WEEK else 1

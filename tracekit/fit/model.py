@@ -1,4 +1,4 @@
-"""The fitted workload of a Trace, workload.json: write it, read it, check it, and show it as tables.
+"""Write, read and check workload.json, the fitted workload of a Trace, and show it as tables.
 
 schemas/workload-1.json is the contract. This module adds the checks that a JSON Schema cannot express: parameter
 domains, shares that sum to 1, and a chosen family that was fitted.
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 VERSION = 1
-"""Version of workload.json, raised by each change that breaks a reader."""
+"""Version of workload.json, which increases with each change that breaks readers."""
 DIGITS = 10
-"""Significant digits of every number in workload.json."""
+"""Number of significant digits of every number in workload.json."""
 
 _HINT = "make one with 'tracekit fit TRACE -o workload.json'"
 
@@ -44,7 +44,7 @@ class WorkloadModel:
     """
 
     document: dict[str, Any]
-    """The keys and values of workload.json."""
+    """The keys and values in workload.json."""
 
     def __repr__(self) -> str:
         return str(self._brief)
@@ -87,15 +87,15 @@ class WorkloadModel:
         return found
 
     def run_time(self, measure: str = "until_end", **key: str | None) -> dict[str, Any] | None:
-        """Return the entry of one group, or None if the model has none.
+        """Return the entry of one group, or None if the model has no such entry.
 
         Parameters
         ----------
         measure : {"until_end", "demand"}
-            The run time regardless of how the job ended, or the run time the job would have had without cancellation or
-            kill.
+            The run time regardless of how the job ended, or the run time that the job would have had if it had not been
+            cancelled or killed.
         **key
-            gpu_class, status, cluster, vc; a key left out means all.
+            gpu_class, status, cluster, vc; an omitted key means all.
         """
         wanted = {"measure": measure, **dict.fromkeys(("gpu_class", "status", "cluster", "vc")), **key}
         return next((e for e in self.run_times if all(e[k] == v for k, v in wanted.items())), None)
@@ -109,7 +109,7 @@ class WorkloadModel:
         return found
 
     def shape(self, entry: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        """Return the fit that a group uses, its own or its pool's, and the factor on its durations."""
+        """Return the fit that a group uses, which is its own or its pool's, and the factor on its durations."""
         name = entry["pooled_to"]
         if name is None:
             return entry, 1.0
@@ -120,7 +120,7 @@ class WorkloadModel:
         return found or self.whole, entry["median_ratio"] or 1.0
 
     def to_json(self) -> bytes:
-        """Return the bytes of workload.json, with 10 significant digits per number and keys in a fixed order."""
+        """Return workload.json as bytes, with 10 significant digits per number and keys in a fixed order."""
         return orjson.dumps(rounded(self.document), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def write(self, path: str | Path, *, force: bool = False) -> Path:
@@ -152,7 +152,7 @@ class WorkloadModel:
         Raises
         ------
         UsageError
-            The file cannot be read, has another version, lacks a part, or contains parameters outside their domain.
+            The file cannot be read or has another version, a part is missing, or a parameter is outside its domain.
         """
         place = Path(path)
         try:
@@ -165,7 +165,7 @@ class WorkloadModel:
 
     @classmethod
     def checked(cls, document: Any, where: Path | None = None) -> WorkloadModel:
-        """Return the model in a document, or raise an error that says what is wrong with it.
+        """Return the model in a document, or raise an error that describes what is wrong with the document.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class WorkloadModel:
 
 
 def rounded(value: Any) -> Any:
-    """Return a document with every number rounded to 10 significant digits."""
+    """Round every number in a document to 10 significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -204,7 +204,7 @@ def _pool(document: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | N
 
 
 def _problems(document: dict[str, Any]) -> Iterator[str]:
-    """Yield problems, including at least the first of each kind."""
+    """Yield problems, at least the first of each kind."""
     import jsonschema
 
     schema = orjson.loads((resources.folder("schemas") / f"workload-{VERSION}.json").read_bytes())
@@ -346,11 +346,11 @@ SCORED_FIGURES = (
     *("gap_distribution", "gap_variation", "hourly_variation", "gpu_hours_per_day", "size_mix", "run_time_p99_s"),
     *("wait_fifo_mean_s", "wait_easy_mean_s", "wait_srtf_mean_s"),
 )
-"""Rows of `tracekit.fit.scores` that a short table shows as columns."""
+"""Rows of `tracekit.fit.scores` that the short table shows as columns."""
 
 
 def summary_rows(model: WorkloadModel) -> tuple[list[str], list[list[object]]]:
-    """Return headers and rows: each group of run times with its family, both criteria and goodness of fit."""
+    """Return headers and rows: each run time group with its family, both criteria and the goodness of fit."""
     headers = ["run time of", "measure", "jobs", "censored", "family", "least AIC", "AIC", "BIC", "KS", "A-D", "p (KS)"]
     rows: list[list[object]] = []
     for entry in model.run_times:
@@ -375,7 +375,7 @@ def summary_rows(model: WorkloadModel) -> tuple[list[str], list[list[object]]]:
 
 
 def score_rows(model: WorkloadModel) -> list[dict[str, Any]]:
-    """Return the scores as a short table of the held-out log, each generator and baseline, and blocks of the log.
+    """Return the scores as a short table: the held-out log, each generator and baseline, and blocks of the log.
 
     Values are medians over seeds. The table is empty if nothing was scored.
     """

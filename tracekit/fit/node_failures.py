@@ -1,10 +1,10 @@
-"""Failures of machines: the working time until a failure, by cause, and the time away after it.
+"""Fit machine failures: the working time until a failure, by cause, and the time away after it.
 
-An event in the table node_events is a failure if its state is down, or if its state is drained and its cause is a
-fault. Maintenance in any state, a degraded node that still works, and a node drained for an unknown cause do not count
-as failures. On each node, each cause is a separate process: its clock starts when the log begins or when the node
-returns from the last failure with that cause, and is censored at the end of the log. Nodes that never failed count with
-the whole log. The age of nodes when the log begins is unknown and taken as 0.
+An event in the node_events table is a failure if its state is down, or if its state is drained and its cause is a
+fault. Maintenance in any state, degraded nodes that still work, and nodes drained for an unknown cause do not count as
+failures. On each node, each cause is a separate process. Its clock starts when the log begins or when the node returns
+from the last failure with that cause, and is censored at the end of the log. Nodes that never failed count with the
+whole log. The nodes' age when the log begins is unknown and assumed to be 0.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 LEAST_FAILURES = 20
 """Minimum number of failures for a separate fit of a cause; rarer causes are fitted together."""
 
-# Two exponentials model new failures and recurring ones, such as those after an unsuccessful repair.
+# Two exponentials model new failures and recurring failures, such as those after an unsuccessful repair.
 _UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min", "hyperexpon_2")}
 _AWAY = {"lognorm": FAMILIES["lognorm"]}
-_NONE = "the Trace has no table node_events"
+_NONE = "the Trace has no node_events table"
 _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Window:
-    """The nodes, and the observation period of their failures [us since 1970]."""
+    """The nodes, and the period over which their failures were observed [us since 1970]."""
 
     nodes: int
     begin: int
@@ -46,16 +46,16 @@ class Window:
 
 @dataclass(frozen=True)
 class FailureLog:
-    """Node events, and which of them are failures."""
+    """Node events, and whether each is a failure."""
 
     events: pl.DataFrame
-    """node_id, state, cause (`unknown` if the log has none), since and until [us since 1970; until is NULL while the
-    event continues], planned (maintenance), and failed (a failure)."""
+    """node_id, state, cause (`unknown` if the log has none), since and until [us since 1970] (until is NULL while the
+    event continues), planned (whether it is maintenance) and failed (whether it is a failure)."""
     window: Window
 
     @classmethod
     def of(cls, trace: Trace) -> FailureLog:
-        """Return the events of a Trace that has the table node_events."""
+        """Return the events of a Trace that has a node_events table."""
         planned = (pl.col("state") == "maintenance") | (pl.col("cause") == "maintenance").fill_null(value=False)
         down = pl.col("state") == "down"
         by_fault = (pl.col("cause") != _UNKNOWN).fill_null(value=False)
@@ -80,7 +80,7 @@ class FailureLog:
         return self.events.filter("failed")
 
     def before(self, cut: int) -> FailureLog:
-        """Return the events as known at a time [us since 1970]; an event that still continued has no end."""
+        """Return the events as known at a time [us since 1970]; events that were still going on have no end."""
         known = self.events.filter(pl.col("since") < cut)
         ended = known.with_columns(until=pl.when(pl.col("until") <= cut).then("until"))
         return FailureLog(ended, Window(self.window.nodes, self.window.begin, cut))
@@ -97,7 +97,7 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
 
 
 def fit_failure_log(log: FailureLog, seed: int, effort: Effort) -> dict[str, Any]:
-    """Like `fit_node_failures`, for events that are already loaded."""
+    """Do the same as `fit_node_failures`, for events that are already loaded."""
     events, window, failures = log.events, log.window, log.failures
     found: dict[str, Any] = {
         "events": events.height,
@@ -107,7 +107,7 @@ def fit_failure_log(log: FailureLog, seed: int, effort: Effort) -> dict[str, Any
         "days": (window.end - window.begin) / 86_400e6,
     }
     if failures.is_empty():
-        return {**found, "groups": None, "reason": "no event of node_events is a failure"}
+        return {**found, "groups": None, "reason": "no event in node_events is a failure"}
     counts = failures["cause"].value_counts().sort("count", "cause", descending=[True, False]).rows()
     own = [cause for cause, number in counts if number >= LEAST_FAILURES]
     rare = [cause for cause, number in counts if number < LEAST_FAILURES]
@@ -160,7 +160,7 @@ def _group(name: str, events: pl.DataFrame, window: Window, seed: int, effort: E
 
 
 def times_away(events: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Return the times away, merging a node's overlapping or touching times; `open` ones go on beyond the log."""
+    """Return the times away, merging a node's overlapping or adjoining ones; `open` ones go on beyond the log."""
     ended = events.with_columns(open=pl.col("until").is_null(), until=pl.col("until").fill_null(window.end))
     ordered = ended.sort("node_id", "since", "until", "state", "cause")
     before = pl.col("until").cum_max().shift(1).over("node_id")
@@ -183,9 +183,9 @@ def _seconds(spans: pl.DataFrame) -> Any:
 
 
 def _times_between(spans: pl.DataFrame, window: Window) -> tuple[Any, Any]:
-    """Return the times that ended in a failure [s], and the times cut off by the end of the log."""
+    """Return the times that ended with a failure [s], and the times cut off by the end of the log."""
     before = spans.with_columns(back=pl.col("until").shift(1).over("node_id").fill_null(window.begin))
-    # For a node that was already down when the log began, the time it had worked is unknown.
+    # If a node was already down when the log began, the time for which it had worked is unknown.
     seen = before.filter(pl.col("since") > window.begin)
     ended = (seen["since"] - seen["back"]).to_numpy() / 1e6
     last = spans.group_by("node_id", maintain_order=True).agg(pl.col("until").max(), pl.col("open").any())

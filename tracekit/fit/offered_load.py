@@ -1,8 +1,9 @@
-"""Compute the load that jobs offer to a cluster, and the factor on the arrivals that gives a requested load.
+"""Compute the load that jobs offer to a cluster, and the factor on arrivals that gives a requested load.
 
-The offered load is the requested GPU-seconds per second, divided by the cluster's GPUs: arrivals per second times the
-mean of a job's GPUs times run time. Jobs of unknown size or run time count as 0. From the first submission to the last,
-this is the load of `export --target-load`. Above 1 the queue grows without limit.
+The offered load is the requested GPU-seconds per second divided by the cluster's GPUs. The requested GPU-seconds per
+second are the arrivals per second times the mean of a job's GPUs times its run time. Jobs of unknown size or run time
+count as 0. From the first submission to the last, this is the load of `export --target-load`. Above 1, the queue grows
+without limit.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 
 _LEVELS = 20_000
-"""Number of equally likely run times to average; the last is divided further."""
+"""Number of equally likely run times to average; the last of them is divided further."""
 
 
 def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
-    """Return the GPUs of `fit_cluster`'s machines; if these are unknown, of its quotas; if both are unknown, 0."""
+    """Return the GPUs of `fit_cluster`'s machines, or of its quotas if these are unknown, or 0 if both are."""
     counts = node_table(cluster, scale_gpus)["gpu_count"]
     if counts.is_empty() or counts.null_count():
         counts = capacity_table(cluster, 0, scale_gpus)["gpu_count"]
@@ -41,22 +42,23 @@ def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
 
 
 def with_load(recipe: Recipe, gpu_seconds_per_s: Callable[[], float], cluster: Mapping[str, Any], what: str) -> Recipe:
-    """Return the recipe with the factor on the arrivals that gives its load; unchanged if it has no load.
+    """Return the recipe with the factor on arrivals that gives its load, or unchanged if it has no load.
 
     Parameters
     ----------
     recipe : Recipe
     gpu_seconds_per_s : callable
-        Returns the requested GPU time per second at a factor of 1 [GPU*s/s].
+        Function that returns the requested GPU time per second at a factor of 1 [GPU*s/s].
     cluster : mapping
-        From `fit_cluster`, before `recipe.scale_gpus`.
+        Result of `fit_cluster`, before `recipe.scale_gpus` is applied.
     what : str
         Name of the cluster's source, for error messages.
 
     Raises
     ------
     UsageError
-        The load is not above 0, the recipe already has a factor, the cluster is unknown, or jobs request no GPU time.
+        The load is not above 0, the recipe already has a factor, the cluster is unknown, or the jobs request no GPU
+        time.
     """
     load = recipe.load
     if load is None:
@@ -76,7 +78,7 @@ def with_load(recipe: Recipe, gpu_seconds_per_s: Callable[[], float], cluster: M
 
 
 def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
-    """Return the mean number of jobs per hour: at a constant rate, or over the log if the rate changes."""
+    """Return the mean number of jobs per hour, at the constant rate, or over the log if the rate changes."""
     if arrivals["process"] == "sessions":
         sessions = arrivals["sessions"]
         return jobs_per_hour(sessions["starts"]) * float(sessions["size"]["mean"])
@@ -87,15 +89,15 @@ def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
 
 
 def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Ints, Floats] | None, days: int) -> float:
-    """Return the GPU-seconds per second that the jobs of some days request [GPU].
+    """Return the GPU-seconds per second that the jobs of a number of days request [GPU].
 
     Parameters
     ----------
     gpus, run_s : Series (n,)
-        GPUs that each job requests, and its run time [s], null if unknown.
+        GPUs that each job requests, and its run time [s], or null if unknown.
     attempts : (array (n,), array), optional
-        Number of attempts of each job, and the run time of each attempt in job order [s]. If known, their sum is used,
-        because it contains no gaps.
+        Number of attempts of each job, and the run time of each attempt in job order [s]. If these run times are known,
+        their sum is used, because it contains no gaps.
     days : int
     """
     held = run_s.fill_null(0.0).to_numpy()
@@ -108,10 +110,10 @@ def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Ints, F
 
 
 def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
-    """Return the mean GPUs times run time of the jobs that a model draws [GPU*s].
+    """Return the mean of GPUs times run time over the jobs that a model draws [GPU*s].
 
-    Requests and statuses are drawn by size class. Given these, a run time depends only on the class and status, so the
-    mean is a sum over both. The mean run time is that of the drawn quantiles, truncated at the longest run time.
+    Requests and statuses are drawn by size class. Given these, a run time depends only on class and status, so the mean
+    is a sum over both. The mean run time is that of the drawn quantiles, truncated at the longest run time.
     """
     document = model.document
     if not model.run_times:

@@ -1,14 +1,14 @@
-"""Fit the arrival process around a known rate: Poisson, gamma renewal, or modulated.
+"""Fit the arrival process around a known rate: Poisson, gamma renewal, or Markov-modulated.
 
 The fitted rate converts the gaps between batches to operational time, in which a Poisson process has exponential gaps
 with mean 1. Poisson is rejected if hourly counts vary more than in 99 % of simulated Poisson processes observed through
-the same clock, or if gaps vary more or less. Then a gamma renewal process and a two-state Markov-modulated Poisson
-process are fitted to the same gaps, and the process with the lowest BIC is chosen.
+the same clock, or if gaps vary significantly more or less. A gamma renewal process and a two-state Markov-modulated
+Poisson process are then fitted to the same gaps, and the process with the lowest BIC is chosen.
 
 For each step (tick) of its clock, a log shows only whether anything arrived. The fitted rate counts ticks with an
-arrival: if a share q of the ticks is hit, a Poisson process has -ln(1 - q) events per tick. Measured in ticks, gaps and
-hourly counts vary less than in a Poisson process, and less still if more ticks are hit. Each statistic is therefore
-compared with that of simulated processes observed through the same clock.
+arrival. If a share q of the ticks is hit, a Poisson process has -ln(1 - q) events per tick. Measured in ticks, gaps and
+hourly counts vary less than in a Poisson process, and the more ticks are hit, the less they vary. Each statistic is
+therefore compared with that of simulated processes observed through the same clock.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 DRAWS = 999
-"""Number of processes simulated for a p-value; as few as 250 if there are many hours or gaps."""
+"""Number of processes simulated for a p-value, which drops to 250 if there are many hours or gaps."""
 _LEAST_DRAWS = 250
 _MOST = 5_000_000
-"""Approximate number of random numbers for a p-value."""
+"""Approximate maximum number of random numbers for a p-value."""
 _MOST_HIT = 0.999
-"""Maximum share of an hour's ticks that counts as hit; if all were hit, the rate would be infinite."""
+"""Maximum share of an hour's ticks that count as hit; if all were hit, the rate would be infinite."""
 
 
 class IndependenceResult(NamedTuple):
@@ -44,13 +44,13 @@ class IndependenceResult(NamedTuple):
 
     value: float
     independent: float
-    """Median over the simulated processes; 0 if they cannot vary."""
+    """Median over the simulated processes, or 0 if they cannot vary."""
     p: float
     draws: int
 
     @property
     def ratio(self) -> float | None:
-        """Variation of the log divided by that of independent arrivals."""
+        """The log's variation divided by that of independent arrivals."""
         return self.value / self.independent if self.independent > 0 else None
 
 
@@ -60,7 +60,7 @@ class Clock:
 
     step_s: float
     edges_s: Floats
-    """Edges of the hours, in seconds since 1970 UTC; the first and last are the ends of the window."""
+    """Edges of the hours, in seconds since 1970 UTC; the first and last edges are the ends of the window."""
     cells: Ints
     """Index of each hour's factor in the profile."""
     hits: Floats
@@ -70,7 +70,7 @@ class Clock:
 
     @classmethod
     def make(cls, times: Floats, step: float, rate: Rate, hours: Hours) -> Clock:
-        """Return the clock of a rate fitted to `times`, the increasing start times [s] of ticks of `step` seconds."""
+        """Return the clock of a rate fitted to `times`, the increasing start times [s] of ticks `step` seconds long."""
         return cls.of_window(float(times[0]), float(times[-1] + step), step, rate, hours)
 
     @classmethod
@@ -82,12 +82,12 @@ class Clock:
 
     @property
     def shares(self) -> Floats:
-        """Share of the ticks of each hour that are hit."""
+        """Share of each hour's ticks that are hit."""
         return np.clip(self.hits / self.ticks, 0.0, _MOST_HIT)
 
     @property
     def room(self) -> float:
-        """Squared variation of the gaps of a Poisson process: the share of ticks without a hit at the times of batches.
+        """Squared variation of a Poisson process's gaps: the share of ticks without a hit at the times of batches.
 
         If ticks are hit with probability q, a gap is k ticks long with probability q (1 - q)^(k - 1), so its squared
         variation is 1 - q.
@@ -178,10 +178,10 @@ def _cumulated(each: Floats) -> Floats:
 
 
 # Fit arrivals that are not Poisson even around a known rate: gamma renewal and two-state modulated Poisson.
-# Both use operational time: the fitted rate is 1 everywhere, and a gap is the expected number of arrivals between two
-# arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals in the same
-# tick of the log's clock form one batch, so no gap is shorter than half a tick, and the gamma distribution describes
-# the gaps above that. A two-state Markov-modulated Poisson process switches between a quiet and a busy rate.
+# Both use operational time, in which the fitted rate is 1 everywhere, and a gap is the expected number of arrivals
+# between two arrivals. A gamma renewal process draws gaps from gamma(a, scale); if a < 1, it is bursty. Arrivals in the
+# same tick of the log's clock form one batch, so no gap is shorter than half a tick, and the gamma distribution
+# describes the gaps above that. A two-state Markov-modulated Poisson process switches between a quiet and a busy rate.
 
 
 @dataclass(frozen=True)
@@ -191,12 +191,12 @@ class Modulated:
     quiet_rate: float
     busy_rate: float
     to_busy: float
-    """Switches from quiet to busy per unit of quiet operational time."""
+    """Number of switches from quiet to busy per unit of quiet operational time."""
     to_quiet: float
 
     @property
     def busy_share(self) -> float:
-        """Share of operational time in the busy state."""
+        """Share of operational time spent in the busy state."""
         return self.to_busy / (self.to_busy + self.to_quiet)
 
 
@@ -230,8 +230,8 @@ def fit_gamma(gaps: Floats, least: float) -> tuple[float, float, float]:
 def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
     """Return the exact log-likelihood of gaps between arrivals of a stationary process.
 
-    A gap x multiplies the state vector by exp((Q - R) x) R, where Q holds the transition rates and R the arrival rates.
-    The products are taken in pairs, so n gaps take log2(n) steps.
+    A gap x multiplies the state vector by exp((Q - R) x) R, where Q contains the transition rates and R the arrival
+    rates. The products are computed in pairs, so n gaps take log2(n) steps.
     """
     a, b, quiet, busy = process.to_busy, process.to_quiet, process.quiet_rate, process.busy_rate
     first, last = -(a + quiet), -(b + busy)
@@ -260,7 +260,7 @@ def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
 
 
 def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
-    """Return the most likely two-state process of mean rate 1 and its log-likelihood, or None if none is found."""
+    """Return the most likely two-state process with mean rate 1 and its log-likelihood, or None if none is found."""
 
     def fall(theta: Floats) -> float:
         found = modulated_log_likelihood(gaps, _modulated(theta))
@@ -268,7 +268,7 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
 
     best = None
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
-    # The first descent may end in a corner where both states are equal; short stays need a separate starting point.
+    # The first descent may end in a corner where both states are equal, so short stays need a separate starting point.
     for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
         found = minimize(fall, np.array(start), bounds, maxiter=40)
         if best is None or found[0] < best[0]:
@@ -297,7 +297,7 @@ def gamma_errors(gaps: Floats, a: float, scale: float, least: float) -> dict[str
 
 
 def modulated_errors(gaps: Floats, process: Modulated) -> dict[str, float] | None:
-    """Return the standard errors of a two-state process; it has three free parameters because its mean rate is 1."""
+    """Return the standard errors of a two-state process, which has three free parameters because its mean rate is 1."""
 
     def named(theta: Floats) -> dict[str, float]:
         return asdict(_modulated(theta))
@@ -341,16 +341,16 @@ def _errors(
 
 
 PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP", "sessions": "sessions"}
-"""Names of the processes as used in text."""
+"""Names of the processes, as used in sentences."""
 
 LEVEL = 0.01
-"""A p-value below this level rejects Poisson."""
+"""Level below which a p-value rejects Poisson."""
 GAPS = 20_000
 """Maximum number of successive gaps that the processes are fitted to."""
 _LEAST = 20
-"""Minimum number of arrivals for a process."""
+"""Minimum number of arrivals for fitting a process."""
 _LEAST_ROOM = 0.05
-"""Minimum share of steps without a batch, in hours with batches, for the tests."""
+"""Minimum share of steps without a batch, in hours with batches, at which the tests are run."""
 
 
 def fit_process(times: Floats, clock: Clock, rate: Rate, rng: np.random.Generator) -> dict[str, Any]:
@@ -415,7 +415,7 @@ def _times(outcome: IndependenceResult) -> str:
 
 
 def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
-    """Return the processes fitted to gaps of mean 1, with Poisson included for comparison."""
+    """Return the processes fitted to gaps of mean 1, including Poisson for comparison."""
     size = float(np.log(gaps.size))
     found: list[dict[str, Any]] = [_candidate("poisson", {}, {}, -float(gaps.sum()), size)]
     a, scale, likelihood = fit_gamma(gaps, least)
@@ -458,11 +458,11 @@ def parameters_of(process: str, times: Floats, clock: Clock) -> dict[str, float]
 
 
 def _middle(times: Floats) -> Floats:
-    """Return the middle arrivals, at most as many as have `GAPS` gaps between them."""
+    """Return the middle arrivals, with at most `GAPS` gaps between them."""
     first = max(0, (times.size - 1 - GAPS) // 2)
     return times[first : first + GAPS + 1]
 
 
 def _least_gap(clock: Clock, gaps: Floats) -> float:
-    """Return half a clock step in operational time; no gap is shorter."""
+    """Return half a clock step in operational time, because no gap is shorter."""
     return min(float(clock.hits.sum() / clock.ticks.sum()), float(gaps.min())) / 2

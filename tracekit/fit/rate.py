@@ -1,13 +1,13 @@
-"""The arrival rate by hour of the week or of the day, or constant, with a level that may change over the log.
+"""Fit the arrival rate: by hour of the week, by hour of the day, or constant, with a level that may change.
 
 The expected number of arrivals in an hour is level(days since the beginning) * profile[hour]. Each cell of the profile
 is (arrivals + 1) / (expected + 1), so an hour of the week without arrivals keeps a small rate. The level is constant,
-grows exponentially, or is constant in each of several pieces between change points.
+grows exponentially, or is constant in each of several pieces separated by change points.
 
 The daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each. Only pieces
-that chance does not explain are allowed. The forms of the level are compared by BIC; each additional piece adds two
-parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts: the dispersion
-of hours, or of days if larger, each around the rate that makes it smallest. Bursts alone, which make counts vary,
+that cannot be due to chance are allowed. The forms of the level are compared by BIC; each additional piece adds two
+parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts, which is that
+of hours, or of days if larger, each around the rate that makes it smallest. Bursts, which only make counts vary more,
 therefore produce no change point.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOUR_S = 3600
 CELLS = {"constant": 1, "hour_of_day": 24, "hour_of_week": 168}
 LEAST_DAYS = {"constant": 0, "hour_of_day": 2, "hour_of_week": 14}
-"""Days of arrivals needed for a profile."""
+"""Number of days of arrivals needed for each profile."""
 _ROUNDS = 50
 
 
@@ -37,15 +37,15 @@ class Hours:
     """The hours of a window."""
 
     start_s: int
-    """Beginning of the first hour, seconds since 1970 UTC."""
+    """Beginning of the first hour, in seconds since 1970 UTC."""
     of_week: Ints
-    """Each hour's index in the local week; 0 is Monday 00:00 to 01:00."""
+    """Each hour's index in the local week, where 0 is Monday 00:00 to 01:00."""
     open_s: Floats
-    """Part of each hour that is inside the window [s]."""
+    """Part of each hour that is within the window [s]."""
 
     @property
     def days(self) -> Floats:
-        """Days from the beginning of the first hour to the beginning of each hour."""
+        """Time from the beginning of the first hour to the beginning of each hour [days]."""
         return np.arange(self.of_week.size) / 24
 
 
@@ -53,10 +53,10 @@ class Piece(NamedTuple):
     """A part of the log with a constant level of the rate."""
 
     from_day: float
-    """Days since the beginning of the log's first hour."""
+    """Beginning of the piece, in days since the beginning of the log's first hour."""
     to_day: float
     per_hour: float
-    """Arrivals in an hour of mean profile."""
+    """Number of arrivals in an hour of mean profile."""
     standard_error: float
     """Standard error of `per_hour`, widened by the dispersion of counts."""
 
@@ -69,19 +69,19 @@ class Rate:
     form: str
     """constant, exponential or piecewise."""
     per_hour: float
-    """Arrivals in an hour of mean profile at the beginning."""
+    """Number of arrivals in an hour of mean profile at the beginning."""
     profile: Floats
     """24 or 168 factors with mean 1, or a single 1."""
     profile_errors: Floats
-    """Standard error of each factor, widened by the dispersion of counts; 0 for a single 1."""
+    """Standard error of each factor, widened by the dispersion of counts, or 0 for a single 1."""
     trend_per_day: float
-    """Growth of the logarithm; 0 if the form is not exponential."""
+    """Growth of the logarithm, or 0 if the form is not exponential."""
     trend_error: float | None
-    """Standard error, widened by the dispersion of hourly counts; None if the form is not exponential."""
+    """Standard error, widened by the dispersion of hourly counts, or None if the form is not exponential."""
     pieces: tuple[Piece, ...]
-    """Pieces of a piecewise level."""
+    """The pieces of a piecewise level."""
     dispersion: float
-    """Pearson's chi-square of hourly counts per degree of freedom; 1 for Poisson."""
+    """Pearson's chi-square of hourly counts per degree of freedom, which is 1 for Poisson."""
     log_likelihood: float
 
     @property
@@ -90,7 +90,7 @@ class Rate:
         return self.profile.size + {"constant": 0, "exponential": 1, "piecewise": 2 * len(self.pieces) - 2}[self.form]
 
     def level(self, days: Floats) -> Floats:
-        """Return the rate in an hour of mean profile at days since the beginning; the last piece's rate continues."""
+        """Return the rate in an hour of mean profile, at times since the beginning [days]; the last rate continues."""
         if self.pieces:
             ends = np.array([p.to_day for p in self.pieces[:-1]])
             return np.array([p.per_hour for p in self.pieces])[np.searchsorted(ends, days, side="right")]
@@ -107,7 +107,7 @@ class Rate:
         return float(self.expected(hours).sum() / flat.sum())
 
     def widened(self, dispersion: float) -> Rate:
-        """Return the rate with standard errors for a larger dispersion of counts; a smaller one changes nothing."""
+        """Widen the standard errors for a larger dispersion of counts; a smaller dispersion changes nothing."""
         factor = float(np.sqrt(max(dispersion, 1.0) / max(self.dispersion, 1.0)))
         if factor <= 1:
             return self
@@ -136,9 +136,9 @@ def with_hours(start_s: int, number: int, timezone: str) -> Hours:
 
 
 def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
-    """Return the mean number of arrivals in each hour of the week; None for hours without a complete observation.
+    """Return the mean number of arrivals in each hour of the week, or None for hours never completely observed.
 
-    Incomplete hours are left out. The window begins with an arrival, so the rest of that hour would count too much.
+    Incomplete hours are excluded. The window begins with an arrival, so the rest of that hour would count too much.
     """
     whole = hours.open_s >= HOUR_S
     number = np.bincount(hours.of_week[whole], minlength=CELLS["hour_of_week"])
@@ -147,20 +147,20 @@ def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
 
 
 def hourly_counts(arrivals_s: Floats, hours: Hours) -> Floats:
-    """Return the number of arrivals in each hour of a window."""
+    """Count the arrivals in each hour of a window."""
     place = ((arrivals_s - hours.start_s) // HOUR_S).astype(np.int64)
     return np.bincount(np.clip(place, 0, hours.of_week.size - 1), minlength=hours.of_week.size).astype(float)
 
 
 def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats | None = None) -> Rate:
-    """Return the most likely rate for a kind of profile and a form of level.
+    """Return the most likely rate for a kind of profile and a form of the level.
 
     Parameters
     ----------
     kind : {'constant', 'hour_of_day', 'hour_of_week'}
     form : {'constant', 'exponential', 'piecewise'}
     counts : array (hours,)
-        Arrivals in each hour.
+        Number of arrivals in each hour.
     hours : Hours
     edges : array (pieces + 1,), optional
         Edges of the pieces of a piecewise level, in hours since the beginning.
@@ -173,7 +173,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
     profile, slope = _alternate(form, counts, hours, cells, member)
     levels = _levels(counts, member, profile[cells] * opened) if form == "piecewise" else np.ones(1)
     growth = levels[member] * np.exp(slope * hours.days) * opened
-    # The cells were shrunk slightly toward the mean; scaling restores the total.
+    # The cells were slightly shrunk toward the mean; scaling restores the total.
     per_hour = counts.sum() / float((growth * profile[cells]).sum())
     whole = per_hour * growth * profile[cells]
     of_level = {"constant": 0, "exponential": 1, "piecewise": 2 * levels.size - 2}[form]
@@ -199,7 +199,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
 
 
 def _alternate(form: str, counts: Floats, hours: Hours, cells: Ints, member: Ints) -> tuple[Floats, float]:
-    """Return the profile, with mean 1, and the slope; both are fitted in turn until neither changes."""
+    """Return the profile, with mean 1, and the slope, which are fitted in turn until neither changes."""
     opened = hours.open_s / HOUR_S
     slope, moved = 0.0, 0.0
     profile = np.ones(int(cells.max()) + 1)
@@ -226,7 +226,7 @@ def _slope_step(counts: Floats, whole: Floats, days: Floats) -> float:
 
 
 def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
-    """Return arrivals over exposure for each piece; a piece without arrivals counts half an arrival."""
+    """Return arrivals / exposure for each piece; a piece without arrivals counts as half an arrival."""
     return np.maximum(np.bincount(member, counts), 0.5) / np.bincount(member, exposure)
 
 
@@ -234,18 +234,18 @@ def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
 # `best_cuts` finds, for each number of pieces, the cuts with the largest Poisson likelihood by dynamic programming
 # (Jackson et al., 2005, "An algorithm for optimal partitioning of data on an interval"). Workload counts vary much more
 # than Poisson counts, so days with bursts would become separate pieces. `pieces_beyond_chance` therefore counts only
-# pieces that chance does not explain: it compares an arc of a piece with the rest of the piece, and with the arcs of
-# the same days in random order (circular binary segmentation: Olshen et al., 2004, Biostatistics 5(4)). The orders
-# shuffle blocks of days, which keeps bursts of a day or two intact.
+# pieces that cannot be due to chance. For this, it compares an arc of a piece with the rest of the piece, and with the
+# arcs of the same days in random order (circular binary segmentation, Olshen et al., 2004, Biostatistics 5(4)). Random
+# orders shuffle blocks of days, which keeps bursts of a day or two intact.
 
 BLOCK = 3
 """Number of units in a block, and in the shortest piece."""
 DRAWS = 199
 """Number of random orders of the blocks."""
 LEVEL = 0.05
-"""p-value above which a piece is not split; BIC decides as well."""
+"""The p-value above which a piece is not split; BIC must also prefer the split."""
 _FIRST = 39
-"""Number of orders after which a test may end because it can no longer reach the level."""
+"""Number of orders after which a test may end if it can no longer reach the level."""
 _MOST_PIECES = 16
 
 
@@ -253,9 +253,9 @@ class ChangeTest(NamedTuple):
     """The result of testing a log's pieces against random orders."""
 
     pieces: int
-    """Number of pieces that chance does not explain; 1 if the rate does not change."""
+    """Number of pieces that cannot be due to chance, or 1 if the rate does not change."""
     p: float | None
-    """p-value of the strongest arc of the whole log; None if the log has too few blocks."""
+    """The p-value of the strongest arc of the whole log, or None if the log has too few blocks."""
 
 
 def best_cuts(counts: Floats, exposure: Floats, least: int, most: int) -> list[Ints]:
@@ -268,7 +268,7 @@ def best_cuts(counts: Floats, exposure: Floats, least: int, most: int) -> list[I
     least : int
         Number of units in the shortest piece.
     most : int
-        Maximum number of pieces; fewer if there are too few units.
+        Maximum number of pieces; there are fewer if there are too few units.
 
     Returns
     -------
@@ -300,9 +300,9 @@ def best_cuts(counts: Floats, exposure: Floats, least: int, most: int) -> list[I
 
 
 def pieces_beyond_chance(counts: Floats, exposure: Floats) -> ChangeTest:
-    """Return the number of pieces in the counts of successive units that random orders of their blocks do not explain.
+    """Count the pieces in the counts of successive units that random orders of their blocks do not explain.
 
-    The same counts always give the same orders.
+    The same counts always give the same random orders.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def pieces_beyond_chance(counts: Floats, exposure: Floats) -> ChangeTest:
 
 
 def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -> tuple[float | None, int, int]:
-    """Return the p-value, the beginning and the end of the arc that differs most from the rest."""
+    """Return the p-value, beginning and end of the arc that differs most from the rest."""
     number = counts.size
     block = np.arange(number) // BLOCK
     if number < 2 * BLOCK or counts.sum() <= 0:
@@ -336,7 +336,7 @@ def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -
     for draws in (_FIRST, DRAWS - _FIRST):
         keys = rng.random((draws, int(block[-1]) + 1))[:, block]
         order = np.argsort(keys, axis=1, kind="stable")
-        # A random order may reproduce the same arc, up to rounding in the sums.
+        # A random order may reproduce the same arc, except for rounding in the sums.
         above += int((_gains(counts[order], exposure[order])[0] >= gain[0] * (1 - 1e-12)).sum())
         drawn += draws
         if (1 + above) / (1 + DRAWS) > LEVEL:
@@ -345,7 +345,7 @@ def _strongest_arc(counts: Floats, exposure: Floats, rng: np.random.Generator) -
 
 
 def _gains(counts: Floats, exposure: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return, for each row, its best arc's log-likelihood gain over a single rate, its beginning and its end."""
+    """Return the best arc of each row: its log-likelihood gain over a single rate, its beginning and its end."""
     rows, number = counts.shape
     total, exposed = _running(counts), _running(exposure)
     whole, over = total[:, -1:], exposed[:, -1:]
@@ -378,33 +378,33 @@ _WEEK = 7
 _LEAST_CHANGING_DAYS = 14
 """Minimum number of days in a log for a trend or a change point."""
 _MOST_UNITS = 366
-"""Number of days above which weeks are counted instead, and so on, because the work grows with the square."""
+"""Number of units above which longer units, such as weeks, are counted, because the work grows with the square."""
 
 
 class RateFit(NamedTuple):
-    """The chosen rate, and the alternatives it was compared with."""
+    """The chosen rate, and the alternatives with which it was compared."""
 
     rate: Rate
     kinds: dict[str, float]
     """BIC of each kind of profile, with the chosen form of the level."""
     forms: list[dict[str, Any]]
-    """The forms of level that were tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
+    """The level's forms that were tried: form, pieces, parameters, bic, behind (BIC above the lowest)."""
     dispersion: float
     """Divisor of the forms' log-likelihoods."""
     unit_days: int
-    """Length of a unit [days]; change points lie between units."""
+    """Length of a unit [days]; change points are between units."""
     test: ChangeTest
 
 
 def fit_rate(arrivals_s: Floats, hours: Hours) -> RateFit:
-    """Return the rate with the lowest BIC: choose the form of level with the richest profile, then the profile.
+    """Return the rate with the lowest BIC, choosing first the level's form, with the richest profile, then the profile.
 
     Parameters
     ----------
     arrivals_s : array (n,)
         Arrival times in increasing order [s since 1970].
     hours : Hours
-        Hours of the log.
+        The hours of the log.
     """
     counts = hourly_counts(arrivals_s, hours)
     days = float(hours.open_s.sum() / 86400)
@@ -438,7 +438,7 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> RateFit:
 def rate_entry(fit: RateFit, hours: Hours, arrivals: int) -> dict[str, Any]:
     """Return the entry in workload.json for a rate fitted to a number of arrivals.
 
-    Standard errors assume counts with the stated dispersion: a rate from n arrivals has rate * sqrt(dispersion / n).
+    Standard errors assume counts with the given dispersion. A rate from n arrivals has rate * sqrt(dispersion / n).
     """
     rate = fit.rate
     mean = rate.mean_per_hour(hours)
@@ -474,8 +474,8 @@ def rate_entry(fit: RateFit, hours: Hours, arrivals: int) -> dict[str, Any]:
 def unit_dispersion(counts: Floats, rate: Rate, hours: Hours, unit_days: int) -> float | None:
     """Return Pearson's chi-square of daily counts per degree of freedom.
 
-    Bursts that last hours make hourly counts depend on each other, so daily counts are more dispersed. The result is
-    None if fewer than half of the units are degrees of freedom.
+    Bursts that last for hours make hourly counts depend on each other, so daily counts are more dispersed. The result
+    is None if there are fewer than half as many degrees of freedom as units.
     """
     of_unit = _units(counts.size, unit_days)
     seen, due = (np.bincount(of_unit, x) for x in (counts, rate.expected(hours)))
@@ -484,7 +484,7 @@ def unit_dispersion(counts: Floats, rate: Rate, hours: Hours, unit_days: int) ->
 
 
 def _of_level(rate: Rate) -> int:
-    """Return the number of parameters of the level, without those of the profile."""
+    """Count the level's parameters, without those of the profile."""
     return rate.fitted - rate.profile.size + 1
 
 
@@ -501,18 +501,18 @@ def _form(rate: Rate, bic: float, behind: float) -> dict[str, Any]:
 
 
 def _unit_days(days: float) -> int:
-    """Return the number of days that are counted together."""
+    """Return the number of days to count together."""
     return 1 if days <= _MOST_UNITS else _WEEK * int(np.ceil(days / _WEEK / _MOST_UNITS))
 
 
 def _units(number: int, unit_days: int) -> Ints:
-    """Return the unit of each hour; an incomplete unit at the end belongs to the last one."""
+    """Return the unit of each hour; an incomplete unit at the end belongs to the last complete unit."""
     width = unit_days * _DAY
     return np.minimum(np.arange(number) // width, max(number // width - 1, 0))
 
 
 def _by_unit(counts: Floats, hours: Hours, rate: Rate, unit_days: int) -> tuple[Floats, Floats]:
-    """Return the arrivals of each unit, and its hours weighted by the profile."""
+    """Return the arrivals in each unit, and its hours weighted by the profile."""
     of_unit = _units(counts.size, unit_days)
     flat = rate.profile[hours.of_week % rate.profile.size] * hours.open_s / HOUR_S
     return np.bincount(of_unit, counts).astype(float), np.bincount(of_unit, flat).astype(float)

@@ -1,13 +1,13 @@
 """Fit run times by group: all jobs, size class, virtual cluster, and status.
 
-Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops: jobs that were cancelled,
-timed out, were preempted, lost their node or are still running are right-censored. `until_end` is the time that jobs
-kept their resources, regardless of how they ended; only jobs still running are right-censored. A group with fewer than
-200 jobs is pooled instead of fitted separately: it takes the shape of the first of the following that exists, shifted
-to the group's own median if at least 20 of its durations have a known end.
+Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops, so jobs that were cancelled,
+timed out, were preempted, lost their node or are still running are right-censored. `until_end` is the time for which
+jobs kept their resources, regardless of how they ended, so only jobs still running are right-censored. A group with
+fewer than 200 jobs is pooled instead of fitted separately. It takes the shape of the first existing one of the
+following, shifted to the group's own median if at least 20 of its durations have a known end.
 
-- size class, also by status: the jobs of the same status in its class and the neighboring classes (`neighbours`)
-- class by status: its class; the jobs of any status in its class and the neighboring classes; its status
+- size class, also by status: the jobs with the same status in its class and the neighboring classes (`neighbours`)
+- class by status: its class; the jobs with any status in its class and the neighboring classes; its status
 - any: all jobs
 """
 
@@ -35,28 +35,29 @@ if TYPE_CHECKING:
 # A size class with few jobs is pooled with its neighboring classes.
 
 _WITH_GPUS = CLASSES[1:]
-"""Jobs without GPUs differ in kind, so their class has no neighbors."""
+"""Classes with neighbors; jobs without GPUs differ in kind, so their class has none."""
 
 
 def neighbours(jobs: Mapping[str, int], name: str, least: int) -> list[str] | None:
-    """Return the size classes that are pooled, small to large.
+    """Return the size classes to pool, small to large.
 
-    Starting with the class itself, add the next smaller or next larger class with jobs, whichever has fewer jobs (the
-    smaller class if equal), until there are enough. This keeps the class's own share of the pool as large as possible.
+    Starting with the class itself, the next smaller or next larger class with jobs is added, whichever has fewer jobs
+    (the smaller class if equal), until there are enough jobs. This keeps the class's own share of the pool as large as
+    possible.
 
     Parameters
     ----------
     jobs : mapping
-        Number of jobs of each size class.
+        Number of jobs in each size class.
     name : str
         The class with few jobs.
     least : int
-        Number of jobs that is enough.
+        Sufficient number of jobs.
 
     Returns
     -------
     list or None
-        None if all classes with GPUs together have too few jobs, or if the class is that of jobs without GPUs.
+        None if all classes with GPUs together have too few jobs, or if the class is for jobs without GPUs.
     """
     there = [c for c in _WITH_GPUS if jobs.get(c)]
     if name not in there:
@@ -78,7 +79,7 @@ LEAST_JOBS = 200
 """Minimum number of jobs for a separate fit of a group."""
 
 LEAST_KNOWN = 20
-"""Minimum number of known ends for a pooled group's own median, and for a size class's quantiles."""
+"""Minimum number of known ends for a pooled group's own median and for a size class's quantiles."""
 _KEYS = ("gpu_class", "status", "cluster", "vc")
 _ALL: dict[str, str | None] = dict.fromkeys(_KEYS)
 
@@ -89,7 +90,7 @@ class _Group:
     key: dict[str, str | None]
     jobs: pl.DataFrame
     classes: tuple[str, ...] = ()
-    """Size classes of a pool; only for a pool of several."""
+    """Size classes of a pool, if it has several."""
 
     @property
     def head(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class _Group:
 
     @property
     def seen(self) -> pl.Expr:
-        """Expression that is true if the end of a duration is known."""
+        """Expression that is true if a duration's end is known."""
         if self.measure == "until_end":
             return pl.col("known")
         return pl.col("known") & ~pl.col("status").is_in(STOPPED).fill_null(value=False)
@@ -132,7 +133,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     shared = _pools(groups)
     pools = list({pool.name: pool for pool in shared.values()}.values())
-    # Fit them one after the other; the arrays are short, so threads would mostly wait for each other.
+    # Groups are fitted one after the other; their arrays are short, so threads would mostly wait for each other.
     done = [_fit(group, resolution, longest_s, seed, effort) for group in [*big, *pools]]
     fits = {group.name: fit for group, fit in zip([*big, *pools], done, strict=True)}
     found = [fits.get(group.name) or _pooled(group, fits, shared, resolution) for group in groups]
@@ -210,7 +211,8 @@ def _pooled(
     own = None
     if seen.size >= LEAST_KNOWN:
         own = observed_quantiles(Sample.make(seen, right, resolution_s=resolution))
-    # Both medians include censored jobs; otherwise a group whose jobs are often stopped would look short.
+    # Both medians include censored jobs; otherwise a group whose jobs are often stopped would seem to have
+    # short run times.
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
-"""Rounding steps that are recognized [s]; the last is the resolution of a Trace."""
+"""Rounding steps that are recognized [s]; the last step is the resolution of a Trace."""
 
 _EXACT_FROM = 100
-"""Values of at least this many rounding steps count as exact, because the density barely changes over one step."""
+"""Number of rounding steps from which a value counts as exact, because the density barely changes over one step."""
 
 
 def resolution_of(values: Floats) -> float:
     """Return the coarsest of `RESOLUTIONS_S` that divides every value [s]."""
     for step in RESOLUTIONS_S[:-1]:
         scaled = values / step
-        # A constant or a handful of values does not reveal rounding coarser than a second.
+        # A constant, or a handful of values, does not reveal rounding coarser than a second.
         coarse = step > 1
         if coarse and np.unique(values).size < 20:
             continue
@@ -37,9 +37,9 @@ def resolution_of(values: Floats) -> float:
 class Sample:
     """Durations [s] of one group of jobs.
 
-    A value v rounded to steps of r lies in [v - r/2, v + r/2), truncated at 0. From 100 steps on it counts as exact,
-    which changes a log-likelihood by less than 1e-4 of one job's contribution. Interval-censored values are these
-    intervals; a left-censored value is an interval that begins at 0.
+    A value v rounded to steps of r lies in [v - r/2, v + r/2), truncated at 0, and is treated as this interval. From
+    100 steps on, it counts as exact, which changes a log-likelihood by less than 1e-4 of one job's contribution. A
+    left-censored value is an interval that begins at 0.
     """
 
     exact: Floats
@@ -65,7 +65,7 @@ class Sample:
         high: ArrayLike = (),
         resolution_s: float | None = None,
     ) -> Sample:
-        """Return the sample of observed, right-censored and interval-censored durations [s].
+        """Make a sample of observed, right-censored and interval-censored durations [s].
 
         Parameters
         ----------
@@ -102,17 +102,17 @@ class Sample:
 
     @property
     def right_n_total(self) -> int:
-        """Right-censored durations."""
+        """Number of right-censored durations."""
         return int(self.right_n.sum())
 
     @property
     def n(self) -> int:
-        """All durations."""
+        """Number of all durations."""
         return self.observed_n + self.right_n_total
 
     @property
     def middles(self) -> Floats:
-        """Observed values, with intervals as their middle, distinct and increasing within each kind [s]."""
+        """Observed values, with intervals replaced by their middle, distinct and increasing within each kind [s]."""
         return np.concatenate([(self.low + self.high) / 2, self.exact])
 
     @property
@@ -121,7 +121,7 @@ class Sample:
         return np.concatenate([self.interval_n, self.exact_n])
 
     def in_order(self) -> tuple[Floats, Floats, Floats]:
-        """Return all values in increasing order [s], how many end at each, and how many last longer; ends first."""
+        """Return all values in increasing order [s], how many end there, and how many last longer; ends come first."""
         values = np.concatenate([self.middles, self.right])
         ends = np.concatenate([self.middles_n, np.zeros(self.right.size)])
         cut = np.concatenate([np.zeros(self.middles.size), self.right_n])
@@ -135,7 +135,7 @@ class Sample:
         return Sample(exact, exact_n, right, right_n, self.low, self.high, self.interval_n, self.resolution_s)
 
     def draw(self, size: int, rng: np.random.Generator) -> Sample:
-        """Return a random subsample without replacement, or the whole sample if it has at most `size` jobs."""
+        """Draw a random subsample without replacement, or return the whole sample if it has at most `size` jobs."""
         if self.n <= size:
             return self
         counts = np.concatenate([self.exact_n, self.right_n, self.interval_n]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Fit a workload model to a Trace, and score the workloads generated from it."""
+"""Fit a workload model to a Trace and score the workloads generated from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 SCORED_SEEDS = 5
-"""Default number of judged workloads per generator."""
+"""Default number of workloads per generator that are judged."""
 
 
 @explain_damage()
@@ -43,7 +43,7 @@ def fit(
     trace : Trace, str or Path
         The Trace or its folder.
     seed : int
-        Seed for goodness of fit and bootstrap; parameters do not depend on it.
+        Seed for goodness of fit and bootstrap; the parameters do not depend on it.
     replicates : int
         Number of samples that each bootstrap draws; 0 skips the p-values.
     scores : int
@@ -65,11 +65,11 @@ def fit(
     Raises
     ------
     TraceError
-        The Trace does not exist or has no table jobs.
+        The Trace does not exist or has no jobs table.
     UsageError
         The Trace has no jobs, or an option is invalid.
     UnfinishedError
-        `shared` only gathers, but workloads are missing.
+        `shared` only gathers results, but workloads are missing.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def fit(
 def make_scores(
     trace: Trace | str | Path, shared: Ledger, *, scores: int = SCORED_SEEDS, progress: Progress | None = None
 ) -> str | None:
-    """Draw and judge the workloads of one shard; if there are none, return the reason as a sentence without full stop.
+    """Draw and judge one shard's workloads; if there are none, return the reason as a sentence without a full stop.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-"""Find sessions, in which a tenant submits jobs in quick succession, and fit the properties that their jobs share.
+"""Find sessions, in which a tenant submits jobs in quick succession, and fit the properties that the jobs share.
 
-A session is a run of successive submissions of one tenant with gaps of at most a threshold. The tenant is the user, or
-the VC if users are unknown. If both are unknown, sessions span the whole log. The threshold is the gap at which two
+A session is a run of successive submissions by one tenant with gaps up to a threshold. The tenant is the user, or the
+VC if users are unknown. If both are unknown, sessions span the whole log. The threshold is the gap at which two
 lognormal distributions, fitted by maximum likelihood (EM) to the gaps between a tenant's successive submissions, have
-equal weighted density; below it, the distribution of short gaps is more likely.
+equal weighted density. Below the threshold, the distribution of short gaps is more likely.
 
-A log has sessions if two conditions are met, each by five standard errors: close pairs (gaps up to the threshold) are
-1.5 times as frequent as with independent arrivals at each tenant's rate, and the next batch belongs to the same tenant
-more often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
+A log has sessions if two conditions are met, each by five standard errors. Close pairs (gaps up to the threshold) must
+be 1.5 times as frequent as with independent arrivals at each tenant's rate, and the next batch must belong to the same
+tenant more often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
 
 Standard errors treat whole sessions as independent. If session s has n_s pairs and y_s of them are hits, the standard
 error of the share p of hits is sqrt(sum (y_s - p n_s)^2) / sum n_s.
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 LEAST_RATIO = 1.5
-"""Minimum ratio of close pairs to those of independent arrivals for sessions to exist."""
+"""Minimum ratio of close pairs to those among independent arrivals at which a log has sessions."""
 LEAST_ERRORS = 5.0
-"""Minimum excess of close pairs over those of independent arrivals [standard errors]."""
+"""Minimum excess of close pairs over those among independent arrivals [standard errors]."""
 _VALUES = 20_000
-"""Number of gaps that the mixture is fitted to: evenly spaced quantiles of all gaps."""
+"""Number of gaps to which the mixture is fitted; these are evenly spaced quantiles of all gaps."""
 _ROUNDS = 200
 _LEAST_GAPS = 200
 _LONGEST_S = 86_400.0
-"""Longest threshold."""
+"""Maximum threshold [s]."""
 
 
 class Threshold(NamedTuple):
-    """The longest gap inside a session, and the two distributions that determine it."""
+    """The longest gap within a session, and the two distributions that determine it."""
 
     seconds: float
     parts: dict[str, float]
-    """weight_1, s_1, scale_1 [s] of the short gaps, weight_2, s_2, scale_2 of the long ones."""
+    """weight_1, s_1 and scale_1 [s] of the short gaps, and weight_2, s_2 and scale_2 [s] of the long gaps."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Sessions:
     number: Ints
     """Session of each job, numbered from 0 in that order."""
     tenant: Ints
-    """Tenant of each job; each job of an unknown tenant gets a separate one."""
+    """Tenant of each job; each job of an unknown tenant gets a separate number."""
     second: Floats
     """Submission of each job [s], in steps of the log's clock."""
     evidence: dict[str, float]
@@ -85,9 +85,10 @@ class Sessions:
 
 
 def tenants_of(jobs: pl.DataFrame) -> tuple[str, Ints]:
-    """Return the kind of tenant, and the number of each job's tenant; each unknown tenant gets a separate number.
+    """Return the kind of tenant and the number of each job's tenant; each unknown tenant gets a separate number.
 
-    Tenants are users if at least half of the jobs have a user, otherwise VCs on the same condition, otherwise nobody.
+    Tenants are users if at least half of the jobs have a user, otherwise VCs under the same condition, otherwise
+    nobody.
     """
     for by, columns in (("user", ["user"]), ("vc", ["cluster", "vc"])):
         if all(c in jobs.columns for c in columns) and jobs[by].null_count() <= jobs.height / 2:
@@ -98,7 +99,7 @@ def tenants_of(jobs: pl.DataFrame) -> tuple[str, Ints]:
 
 
 def threshold_of(gaps: Floats, step: float) -> Threshold | None:
-    """Return the gap above which a tenant's next job more likely belongs to another session, or None.
+    """Return the gap above which a tenant's next job is more likely to belong to another session, or None.
 
     `gaps` are the gaps above 0 between successive submissions of a tenant [s]; the threshold is a multiple of `step`.
     """
@@ -136,7 +137,7 @@ def threshold_of(gaps: Floats, step: float) -> Threshold | None:
 
 
 def find_sessions(jobs: pl.DataFrame, ticks: Floats, step: float, clock: Clock) -> Sessions | str:
-    """Return the sessions of a log, or why there are none.
+    """Return the sessions of a log, or the reason why there are none.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ _WORDS = {"user": "user", "vc": "VC", "nobody": "log"}
 
 
 def _close_pairs(second: Floats, owner: Ints, apart: Bools, threshold_s: float, clock: Clock) -> dict[str, float]:
-    """Return the number of gaps up to the threshold, and the number expected if submissions are independent."""
+    """Count the gaps up to the threshold, and compute the number expected if submissions are independent."""
     rows = np.flatnonzero(apart)
     gap = second[rows + 1] - second[rows]
     _, place, jobs = np.unique(owner, return_inverse=True, return_counts=True)
@@ -190,7 +191,7 @@ def _close_pairs(second: Floats, owner: Ints, apart: Bools, threshold_s: float, 
 
 
 def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None:
-    """Return the share of next batches of the same tenant, the share by chance, and its standard error.
+    """Return the share of next batches by the same tenant, the share expected by chance, and the standard error.
 
     The first job of each one-second batch counts. The result is None if there is only one tenant.
     """
@@ -204,7 +205,7 @@ def _ownership(tenant: Ints, ticks: Floats) -> tuple[float, float, float] | None
 
 
 def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
-    """Return the share of hits and its standard error, treating groups as independent, or None without data."""
+    """Return the share of hits and its standard error, treating groups as independent, or None if there is no data."""
     if not hits.size:
         return None
     p = float(hits.mean())
@@ -212,18 +213,18 @@ def share_with_error(hits: Bools, group: Ints) -> tuple[float, float] | None:
     return p, float(np.sqrt(away @ away)) / hits.size
 
 
-# Fit the properties that the jobs of a session share: numbers, gaps, requests, statuses, run times.
+# Fit the properties that a session's jobs share: numbers, gaps, requests, statuses, run times.
 
 GAP_LEVELS = (0.0, 0.001, 0.005, 0.01, *(round(0.02 * k, 2) for k in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
-"""Probabilities at which the quantiles of gaps inside sessions are given."""
+"""Probabilities at which the quantiles of gaps within sessions are given."""
 _MOST_SIZES = 500
 _SIZES = (1, 2, 6, 21, 101, 301)
-"""Minimum number of jobs in a session of each kind."""
+"""Minimum number of jobs in sessions of each kind."""
 _LEAST_PAIRS = 20
 
 
 def fit_together(found: Sessions, jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return the entry in workload.json about the jobs of sessions; `jobs` are the log's jobs, in its order."""
+    """Return the entry in workload.json on the jobs of sessions; `jobs` are the log's jobs, in the log's order."""
     ordered = jobs[found.order]
     inside, group = found.inside, found.number[1:]
     request = ordered.select(pl.struct("gpu_class", "gpu_count", "node_count", "instance_count").rank("dense"))
@@ -261,7 +262,7 @@ def sizes_entry(sizes: Ints) -> dict[str, Any]:
 
 
 def gaps_entry(found: Sessions, of: Bools | None = None) -> dict[str, Any]:
-    """Return the gaps inside sessions: the share of zeros, the quantiles of the others, and their correlation.
+    """Return the gaps within sessions: the share of zeros, the quantiles of the other gaps, and their correlation.
 
     `of` selects the jobs that count, as whole sessions; by default all jobs count.
     """
@@ -291,7 +292,7 @@ def gaps_entry(found: Sessions, of: Bools | None = None) -> dict[str, Any]:
 
 
 def _repeats(value: Ints, pairs: Bools, group: Ints, within: Ints) -> dict[str, Any] | None:
-    """Return the share of a session's next jobs with the same value, and the share of copies.
+    """Return the share of next jobs in a session with the same value, and the share of copies.
 
     Two jobs of one tenant (or size class, `within`) have the same value by chance with probability c, the sum of
     squared shares. If a share p has the same value, the share of copies is (p - c) / (1 - c).
@@ -310,7 +311,7 @@ def _repeats(value: Ints, pairs: Bools, group: Ints, within: Ints) -> dict[str, 
 
 
 def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the correlation of run time scores between successive jobs, within sessions and between sessions."""
+    """Return the correlations of run time scores between successive jobs, within sessions and between sessions."""
     score = job_scores(ordered)
     size = found.sizes[found.number]
     score, by_size = _within_sizes(score, size, ordered)
@@ -333,7 +334,7 @@ def _within_sizes(score: Floats, size: Ints, ordered: pl.DataFrame) -> tuple[Flo
     """Return each job's normal score among jobs of sessions of similar size, and the scores and VCs of each kind.
 
     Single jobs vary most and include the longest runs, while the hundreds of jobs in a large session hardly differ. A
-    kind with fewer than 200 jobs is left out, and its jobs keep their scores.
+    kind with fewer than 200 jobs is excluded, and its jobs keep their scores.
     """
     kind = np.searchsorted(_SIZES, size, side="right") - 1
     found, listed = score.copy(), []
@@ -372,7 +373,7 @@ def _correlated(a: Floats, b: Floats, pairs: Bools, group: Ints) -> dict[str, fl
 
 
 def _resubmission(found: Sessions, failed: Bools, asked: Ints) -> dict[str, Any]:
-    """Return the frequency and the delay of jobs after a failed or other job, and the frequency of equal requests."""
+    """Return how often and after what delay a job follows a failed or other job, and how often requests are equal."""
     follows = np.concatenate([found.inside, [False]])
     gap = np.concatenate([np.diff(found.second), [0.0]])
     same = np.concatenate([asked[1:] == asked[:-1], [False]])

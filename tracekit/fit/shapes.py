@@ -1,4 +1,4 @@
-"""Count the shares of requests, tenants and machines; these are not fitted."""
+"""Count the shares of requests, tenants and machines, which are not fitted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MOST_REQUESTS = 500
-"""Maximum number of distinct requests that are listed; rarer ones are left out, and their share is given."""
+"""Maximum number of distinct requests that are listed; rarer requests are omitted, and their share is given."""
 SCORE_LEVELS = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
 """Normal scores at which the quantiles of a VC's scores are given."""
 MOST_TENANTS = 2_000
-"""Maximum number of (user, VC) pairs that are listed; the other pairs share the rest equally."""
+"""Maximum number of (user, VC) pairs that are listed; the other pairs share the remainder equally."""
 
 
 def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def fit_users(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return the shares of tenants (a user in a VC), and the concentration over users and over VCs.
+    """Return the shares of tenants (each a user in a VC), and the concentration over users and over VCs.
 
-    Users are renamed u1, u2, ... in order of their number of jobs, because a model contains no user names. Clusters and
-    VCs keep their names.
+    Users are renamed to u1, u2, ... in order of their number of jobs, because a model contains no user names. Clusters
+    and VCs keep their names.
     """
     names = (
         jobs.filter(pl.col("user").is_not_null())
@@ -100,7 +100,7 @@ def fit_users(jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def _concentration(values: pl.Series) -> dict[str, float] | None:
-    """Return the share of jobs of the largest 1, 5 and 10 %, the Gini coefficient and the Zipf exponent."""
+    """Return the largest 1, 5 and 10 %'s shares of the jobs, the Gini coefficient and the Zipf exponent."""
     counts = np.sort(values.drop_nulls().cast(pl.String).value_counts()["count"].to_numpy().astype(float))[::-1]
     if not counts.size:
         return None
@@ -132,12 +132,12 @@ def _zipf(counts: Floats, logs: Floats) -> float:
 
 
 def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return the differences of run times between VCs, and the correlation of a user's successive run times.
+    """Return the differences in run times between VCs, and the correlation of a user's successive run times.
 
     Each run time is replaced by its normal score among jobs of the same size class and status. For each VC with at
-    least 200 such jobs, the quantiles of the scores show whether its jobs run longer or shorter than others of the same
-    class and status. Successive jobs are compared by their scores within such a VC, because using one VC, or one kind
-    of job, must not count as correlation.
+    least 200 such jobs, the quantiles of the scores show whether its jobs run longer or shorter than other jobs of the
+    same class and status. Successive jobs are compared by their scores within such a VC, because using the same VC, or
+    submitting the same kind of job, must not count as correlation.
     """
     known = jobs.filter(pl.col("held_s").is_not_null() & pl.col("known")).select(
         "held_s", "gpu_class", "status", "user", "cluster", "vc"
@@ -177,7 +177,7 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
 
 
 def job_scores(jobs: pl.DataFrame) -> Floats:
-    """Return the normal score of each job's run time within size class, status and large VC; NaN without a run time.
+    """Return the normal score of each job's run time within size class, status and large VC, or NaN without a run time.
 
     `fit_correlation` returns the correlation of these scores.
     """
@@ -195,7 +195,7 @@ def job_scores(jobs: pl.DataFrame) -> Floats:
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:
     """Return the normal score of each value within its group, with equal values in random order.
 
-    Without random order, many equal values, such as run times of 0 s, would share one score, which no drawn job has.
+    Without random order, many equal values, such as run times of 0 s, would share one score that no drawn job has.
     """
     code = jobs.select(pl.struct(groups).rank("dense"))[:, 0].to_numpy().astype(np.int64)
     order = np.lexsort((np.random.default_rng(values.size).random(values.size), values, code))
@@ -208,7 +208,7 @@ def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floa
 
 
 def fit_cluster(trace: Trace) -> dict[str, Any]:
-    """Return the machines by kind, and the last quota of each VC [GPUs]."""
+    """Return the machines by kind and the last quota of each VC [GPUs]."""
     nodes: list[dict[str, Any]] = []
     capacity: list[dict[str, Any]] = []
     keys = ["cluster", "vc", "gpu_count", "gpu_model", "gpu_memory_gib", "cpu_count", "memory_gib"]

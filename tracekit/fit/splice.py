@@ -1,7 +1,7 @@
 """Replace the upper end of a family with a power law, and draw durations from both.
 
-Below xmin, durations have the shape of the family; above it, they follow a power law that ends at a bound B. The share
-s above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-censored:
+Below xmin, durations have the family's shape; above it, they follow a power law that ends at a bound B. The share s
+above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-censored:
 
     density below xmin    (1 - s) f(x) / F(xmin)
     density from xmin on  s b x ** -(b + 1) / (xmin ** -b - B ** -b)
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _PARAMETERS = 3
 """Number of parameters: xmin, the share above it, and b."""
 _LOG_B = (float(np.log(1e-3)), float(np.log(50.0)))
-"""Range of log b; at the lower end, each decade has equally many durations; above the upper end, the tail vanishes."""
+"""Range of log b. At the lower end, each decade has equally many durations; above the upper end, the tail vanishes."""
 _UPPER = 0.1
-"""Maximum share of the jobs that counts as the tail."""
+"""Maximum share of the jobs that can form the tail."""
 _CANDIDATES = 100
 _LEAST_ABOVE = 50
 """Minimum number of known ends for a tail."""
@@ -45,7 +45,7 @@ _LEAST_DISTINCT = 10
 
 @dataclass(frozen=True)
 class Splice:
-    """A power law between two durations, scipy's truncpareto(b, c=bound / xmin, scale=xmin)."""
+    """A power law between two durations, which is scipy's truncpareto(b, c=bound / xmin, scale=xmin)."""
 
     xmin: float
     """Duration at which the power law begins [s]."""
@@ -57,11 +57,11 @@ class Splice:
     above: int = 0
     """Number of jobs with a known end above xmin."""
     error: float | None = None
-    """Standard error of b; None if the likelihood is flat."""
+    """Standard error of b, or None if the likelihood is flat."""
     gain: float = 0.0
     """Gain in log-likelihood over the family truncated at the bound."""
     needed: float = 0.0
-    """Gain above which BIC is lower."""
+    """Gain above which the power law lowers BIC."""
 
     @property
     def better(self) -> bool:
@@ -69,7 +69,7 @@ class Splice:
         return self.gain > self.needed
 
     def durations(self, beyond: Floats) -> Floats:
-        """Return the durations [s] exceeded with these probabilities, given that a duration is above xmin."""
+        """Return the durations [s] that are exceeded with these probabilities, given that a duration is above xmin."""
         least = (self.bound / self.xmin) ** -self.b
         return self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
 
@@ -86,7 +86,7 @@ def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
         The family whose upper end is replaced.
     sample : Sample
     bound : float
-        Duration at which the power law ends [s]; no duration with a known end is above it.
+        Duration at which the power law ends [s]. No duration with a known end is above it.
 
     Returns
     -------
@@ -111,9 +111,9 @@ class _Points:
     cut: Floats
     """Number of jobs known to last longer than each duration."""
     before: Floats
-    """Kaplan-Meier share of jobs that last at least as long."""
+    """Kaplan-Meier share of jobs that last at least as long as each duration."""
     lost: Floats
-    """Share of these jobs that end at the duration."""
+    """Share of these jobs that end at each duration."""
 
 
 def _points(sample: Sample) -> _Points:
@@ -159,7 +159,7 @@ class _Upper:
         self.ks = float(gap[ends > 0].max())
 
     def likelihood(self, log_b: float) -> float:
-        """Return the log-likelihood of durations above xmin, without the factor 1 / x that every density has."""
+        """Return the log-likelihood of durations above xmin, without the factor 1 / x common to all densities."""
         b = np.exp(log_b)
         whole = -np.expm1(-b * self.reach)
         found = self.number * (log_b - np.log(whole)) - b * self._total
@@ -214,7 +214,7 @@ def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats)
     found = np.empty(scores.shape)
     upper = beyond < splice.share
     found[upper] = splice.durations(beyond[upper] / splice.share)
-    # Ranks among the durations below xmin, which follow the family truncated there.
+    # These are ranks among the durations below xmin, which follow the family truncated there.
     inside = special.ndtri(special.ndtr(scores[~upper]) / (1 - splice.share))
     found[~upper] = quantiles(family, p, np.minimum(inside, 8.0), longest_s=splice.xmin)
     return found
@@ -223,26 +223,26 @@ def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats)
 # Draw durations from an entry in workload.json.
 
 _UNSEEN = 10
-"""Factor on the log's longest run time for a group with more than 1 % of its jobs still running."""
+"""Factor on the log's longest run time for a group in which more than 1 % of the jobs are still running."""
 
 
 def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
     """Return the longest run time that may be drawn for a group [s].
 
     This is the longest run time in the log, which reflects the machines and their limits. It is ten times as long if
-    more than 1 % of the group were still running, because the longest observed run time is then not the longest
+    more than 1 % of the group's jobs were still running, because the longest observed run time is then not the longest
     possible.
     """
     return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
 
 
 def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Floats:
-    """Return the unrounded durations [s] of a fitted group at given normal scores, truncated at a bound.
+    """Return a fitted group's unrounded durations [s] at given normal scores, truncated at a bound.
 
     Parameters
     ----------
     entry : dict
-        Entry with a separate fit: `pooled_to` is None.
+        Entry with a separate fit, so `pooled_to` is None.
     bound_s : float
         Longest duration that is drawn [s].
     scores : array
@@ -250,16 +250,16 @@ def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Fl
     Raises
     ------
     UsageError
-        No duration of the group has a known end, so there is nothing to draw from.
+        No duration in the group has a known end, so there is nothing to draw from.
     """
-    # Files of earlier versions do not record the distribution to draw from.
+    # Files written by earlier versions do not record the distribution to draw from.
     source = entry.get("drawn_from") or ("quantiles" if entry["chosen"] is None else "family")
     if source == "quantiles":
         if entry["quantiles_s"] is None:
             what = f"the model has no durations to draw from: none of {entry['n']:,} has a known end"
             raise UsageError(what, hint="fit a Trace with runs that ended")
         shares, values = np.array(entry["quantiles_s"], float).T
-        # A run time of 0 has no logarithm; a quarter of a step rounds to 0.
+        # A run time of 0 has no logarithm, but a quarter of a step rounds to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
         within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
         return np.exp(np.interp(special.ndtr(scores) * within, shares, logs))

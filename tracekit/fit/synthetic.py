@@ -1,6 +1,6 @@
-"""Write a synthetic Trace: its jobs block by block, its machines with their failures, and its manifest.
+"""Write a synthetic Trace: jobs, block by block, machines with their failures, and the manifest.
 
-The Trace has no queue times: no job has a start, an end or a wait until it is replayed.
+The Trace has no queue times, because no job has a start, an end or a wait until it is replayed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
     Blocks = Callable[[slice, pl.Series], tuple[pl.DataFrame, pl.DataFrame | None]]
-    """Makes the rows of jobs and of attempts for a range of jobs and their ids."""
+    """Makes the rows of jobs and attempts for a range of jobs and their ids."""
 
 
 MOST_JOBS = 200_000_000
 """Maximum number of jobs in a synthetic Trace."""
 
 LONGEST_DAYS = 36_500.0
-"""Maximum days that a synthetic Trace, or a log with fitted arrivals, may span; the work grows with its hours."""
+"""Maximum length of a synthetic Trace, or of a log with fitted arrivals [days]; the work grows with its hours."""
 
 _BLOCK = 262_144
-"""Number of jobs that are made and written at once."""
+"""Number of jobs made and written at once."""
 _SOURCE = "synthetic"
 
 
@@ -52,7 +52,7 @@ class Recipe:
     Raises
     ------
     UsageError
-        A number is invalid, or not exactly one of `jobs` and `days` is given.
+        A number is invalid, or both or neither of `jobs` and `days` are given.
     """
 
     out: Path
@@ -60,7 +60,7 @@ class Recipe:
     days: float | None
     seed: int = 0
     scale_load: float = 1.0
-    """Factor on the arrivals."""
+    """Factor on arrivals."""
     scale_gpus: float = 1.0
     """Factor on machines and quotas."""
     load: float | None = None
@@ -84,7 +84,7 @@ class Recipe:
 
     @property
     def extent(self) -> dict[str, Any]:
-        """The size as keywords of the functions that draw arrivals."""
+        """The size as keyword arguments for the functions that draw arrivals."""
         return {"jobs": self.jobs, "days": self.days, "load": self.scale_load}
 
     def options(self, way: Mapping[str, str]) -> dict[str, str]:
@@ -95,19 +95,19 @@ class Recipe:
 
 
 class Source(NamedTuple):
-    """Properties that a synthetic Trace inherits from the log or model of its jobs."""
+    """Properties that a synthetic Trace inherits from the log or model that its jobs come from."""
 
     has: Mapping[str, bool]
-    """Whether the Trace has each possible capability, except those of its machines."""
+    """Whether the Trace has each possible capability, except for the capabilities of its machines."""
     cluster: Mapping[str, Any]
-    """From `fit_cluster`."""
+    """Result of `fit_cluster`."""
     failures: dict[str, Any] | None
-    """As in `draw_node_events`."""
+    """See `draw_node_events`."""
     relative: bool
     """Whether times have no date."""
     timezone: str
     created: str
-    """Creation time of the source, because the same source must give the same bytes."""
+    """Creation time of the source, used because the same source must give the same bytes."""
     absent: str
     """Reasons why other capabilities are missing."""
     notes: tuple[str, ...] = ()
@@ -144,19 +144,20 @@ def write_synthetic(
     ----------
     recipe : Recipe
     submit_us : array (jobs,)
-        Submissions [us since 1970] in increasing order; at least one.
+        Submissions [us since 1970] in increasing order, at least one.
     blocks : callable
-        Returns the rows of jobs, and of attempts if the Trace has that table, for a range of jobs and their ids.
+        Function that returns the rows of jobs, and of attempts if the Trace has that table, for a range of jobs and
+        their ids.
     source : Source
     origin : str
-        One sentence for the manifest that names the source of the jobs.
+        Sentence for the manifest that names the source of the jobs.
     way : mapping
         Options to record in the manifest in addition to those of the recipe.
 
     Raises
     ------
     UsageError
-        The Trace would have times before year 1 or after year 9999, which are not allowed.
+        The Trace would have times before year 1 or after year 9999.
     OutputError
         The output folder already exists or cannot be written.
     """
@@ -184,20 +185,20 @@ def check_any(jobs: int) -> None:
     Raises
     ------
     UsageError
-        There is no job.
+        There are no jobs.
     """
     if not jobs:
         raise UsageError("no job arrives in such a short time", where="--days", hint="ask for more days")
 
 
 def whole_parts(counts: list[int], factor: float) -> Ints:
-    """Return the scaled counts as integers; their running sums are off by at most one half."""
+    """Return the scaled counts as integers whose running sums are off by at most one half."""
     total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
     return np.diff(total, prepend=0)
 
 
 def node_table(cluster: Mapping[str, Any], factor: float) -> pl.DataFrame:
-    """Return the machines of `fit_cluster`, with their number multiplied by a factor."""
+    """Return the machines of `fit_cluster`, with their numbers multiplied by a factor."""
     kinds = cluster["nodes"]
     times = whole_parts([k["nodes"] for k in kinds], factor)
     keys = ("cluster", "vc", "gpu_count", "gpu_model", "gpu_memory_gib", "cpu_count", "memory_gib")
@@ -225,16 +226,15 @@ def capacity_table(cluster: Mapping[str, Any], start_us: int, factor: float) -> 
 def draw_node_events(
     failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], rng: np.random.Generator
 ) -> pl.DataFrame | None:
-    """Return the failures of machines, or None if the model has none.
+    """Draw the failures of machines, or return None if the model has none.
 
-    On each machine, failures of each cause are independent, as fitted, so times of two causes may overlap. A machine
-    that fails in the span may be away until after its end. If the times away are all unknown, the machine does not come
-    back.
+    On each machine, failures with different causes are independent, as fitted, so their times may overlap. A machine
+    that fails in the span may stay away until after its end. If no time away is known, the machine does not come back.
 
     Parameters
     ----------
     failures : dict or None
-        The part `node_failures` of workload.json; files of earlier versions have none.
+        The `node_failures` part of workload.json; files written by earlier versions have none.
     nodes : Series
         node_id of each machine.
     span_us : (int, int)
@@ -290,7 +290,7 @@ def _write_machines(
 def _of_group(
     group: dict[str, Any], number: int, span_us: tuple[int, int], rng: np.random.Generator
 ) -> Iterator[pl.DataFrame]:
-    """Yield each machine's first failure, then the second failure of machines that failed in the span, and so on."""
+    """Yield each machine's first failure, then the second failures of machines that failed in the span, and so on."""
     length = (span_us[1] - span_us[0]) / 1e6
     node, now = np.arange(number), np.zeros(number)
     causes, counts = list(group["causes"]), np.array(list(group["causes"].values()), float)
@@ -307,32 +307,32 @@ def _of_group(
 
 
 def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Generator) -> Floats:
-    """Return the remaining times to failure of machines that have already worked for some time [s] (n,).
+    """Draw the remaining times to failure of machines that have already worked for some time [s] (n,).
 
     Parameters
     ----------
     entry : dict
-        `until_failure` of a group, with a chosen family: exponential, which is Weibull of shape 1, Weibull, or a
-        mixture of two exponentials.
+        `until_failure` of a group, with a chosen family: exponential (Weibull with shape 1), Weibull, or a mixture of
+        two exponentials.
     age_s : array of float, shape (n,)
-        Time that each machine has worked [s].
+        Time for which each machine has worked [s].
     rng : Generator
     """
     p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
     if "scale_2" in p:
-        # Each part is memoryless, so the time worked only determines which part a machine is likely in.
+        # Each part is memoryless, so the time worked only determines which part a machine probably belongs to.
         odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
         second = rng.random(age_s.size) < special.expit(odds)
         return rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
     shape, scale = p.get("c", 1.0), p["scale"]
-    # The additional cumulative hazard at failure is exponential, regardless of the hazard so far.
+    # The additional cumulative hazard up to the failure is exponential, regardless of the hazard so far.
     used = (age_s / scale) ** shape
     found: Floats = scale * (used + rng.standard_exponential(age_s.size)) ** (1 / shape) - age_s
     return np.maximum(found, 0.0)
 
 
 def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
-    """Return the times that machines are away after a failure [s] (n,); infinite if no end is known."""
+    """Draw the times for which machines are away after a failure [s] (n,), or infinity if no end is known."""
     entry = group["away"]
     if entry["drawn_from"] is None:
         return np.full(number, np.inf)

@@ -81,6 +81,6 @@ def test_a_trace_gets_the_table_and_keeps_the_rest(
     assert again.manifest.capabilities["failures"].available
     assert (trace.path / "jobs.parquet").read_bytes() == jobs
     assert (trace.path / "notes.txt").read_text() == "keep me"
-    with pytest.raises(OutputError, match="already has a table failures"):
+    with pytest.raises(OutputError, match="already has a failures table"):
         add_to_trace(again, frame)
     assert add_to_trace(again, frame.clear(), force=True).validate() == []

@@ -1,9 +1,9 @@
-"""Find the changes between two periods, and test whether they are more than noise.
+"""Find the changes between two periods and test whether they are more than noise.
 
 changes(before, after)                  two Traces
 changes_since(trace, "2017-10-31")      one Trace, before that day and since
 
-`compare_periods` and `compare_since` also return the notes on the comparison.
+`compare_periods` and `compare_since` also return notes on the comparison.
 """
 
 from __future__ import annotations

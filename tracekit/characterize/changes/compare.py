@@ -49,7 +49,7 @@ class Resampled:
     period : Period
         The period.
     groups : sequence of bool arrays, one value for each day
-        Days that may replace each other.
+        Groups of days that may replace each other.
     seed : sequence of int
         Seed of the resamples.
     """
@@ -68,7 +68,7 @@ class Resampled:
 
 
 class Scoped:
-    """A selection of a period's jobs: all jobs, or the jobs whose column `of` is `name`; optionally only GPU jobs."""
+    """A selection of a period's jobs: all jobs or the jobs whose `of` column is `name`, optionally only GPU jobs."""
 
     def __init__(
         self, resampled: Resampled, of: str | None = None, name: str | None = None, *, gpu_only: bool = False
@@ -84,11 +84,11 @@ class Scoped:
 
     @property
     def jobs(self) -> int:
-        """The number of these jobs."""
+        """The number of selected jobs."""
         return int(self._sums["jobs"].sum())
 
     def estimate(self, measure: PeriodMeasure) -> Estimate:
-        """Return the estimate of a measure for these jobs."""
+        """Estimate a measure for the selected jobs."""
         if measure.kind == "quantile":
             return self._quantile(measure)
         draws = self._resampled.telemetry if measure.top in _TELEMETRY else self._resampled.draws
@@ -113,7 +113,7 @@ class Scoped:
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
-        """Return the days and values of a daily-sum column; a day may occur several times."""
+        """Return the days and values of a column of daily sums; a day may occur several times."""
         period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
@@ -132,14 +132,14 @@ def _ints(days: pl.Series) -> Ints:
 # The notes of a comparison: the periods, their weekdays and time zones, and the excluded data.
 
 _ALIKE = 0.02
-"""Two periods have the same mix of days if their shares of weekend days differ by at most this."""
+"""Maximum difference in the share of weekend days between two periods with the same mix of days."""
 
 
 def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
     """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
 
     Two groups require five days of each kind in both periods, and about the same share of weekend days. If the shares
-    differ, the sums differ too, and the resamples must reflect that.
+    differ, so do the sums, and the resamples must reflect that.
     """
     kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
@@ -167,11 +167,11 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
     )
     if "relative" in bases:
         yield (
-            "times count from the start of a trace, placed at 1970-01-01: a day is 24 h from that start, and the day of"
-            " the week is unknown"
+            "times count from the start of a trace, placed at 1970-01-01, so days are counted from that start and the"
+            " days of the week are unknown"
         )
     if "shifted" in bases:
-        yield "dates are shifted: hours and days of the week are right, the dates are not"
+        yield "dates are shifted: hours and days of the week are correct, but the dates are not"
     if bases != {"absolute"} and not split:
         yield "the times do not show which of the two periods came first"
     if before.timezone != after.timezone:
@@ -181,7 +181,7 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
         yield "days are resampled within weekdays and within weekends"
     elif _dated(before, after) and abs(mixes[0] - mixes[1]) > _ALIKE:
         shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
-        yield f"weekend days are {shares} of the days before and after, which alone may change the numbers"
+        yield f"weekend days make up {shares} of the days before and after, which alone may change the numbers"
     if not split and bases == {"absolute"}:
         if before.days[0] > after.days[-1]:
             yield "the period called 'before' is the later one"
@@ -191,7 +191,7 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
-    """Return notes on the missing measures, one for each reason."""
+    """Return one note on missing measures for each reason."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
         periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
@@ -204,7 +204,7 @@ def _left_out(before: Period, after: Period) -> list[str]:
 
 
 VCS = 50
-"""Maximum number of virtual clusters to compare; the largest by jobs are compared."""
+"""Maximum number of virtual clusters to compare; those with the most jobs are compared."""
 
 ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
 """Scopes of the rows that cover all size classes and virtual clusters."""
@@ -231,10 +231,10 @@ COLUMNS = (
     _C("p_adjusted", "0 to 1", "p_value adjusted for the number of rows compared"),
     _C("verdict", "text", "changed, noise or too little data"),
 )
-"""The columns of a comparison, except the columns that name the measure and the jobs.
+"""The columns of a comparison, except those that name the measure and the jobs.
 
-The observations of a daily sum are its jobs, and its days are all calendar days; all other days are days with an
-observation.
+The observations of a daily sum are its jobs, and its days are all calendar days. For other measures, only days with an
+observation count.
 """
 
 _TYPES: dict[str, type[pl.DataType]] = {"text": pl.String, "observations": pl.Int64, "days": pl.Int64}
@@ -244,7 +244,7 @@ _SCHEMA |= {c.name: _TYPES.get(c.unit, pl.Float64) for c in COLUMNS}
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes, with notes on the comparison."""
+    """The changes, and notes on the comparison."""
 
     frame: pl.DataFrame
     """See `changes`."""
@@ -260,13 +260,13 @@ def changes(
     measure
         See `periods.MEASURES`.
     of, scope
-        'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs (these are then only a size class); 'gpu_class'
-        and a size class with at least 30 jobs in both periods, or in one of them for its share of the jobs; 'vc' and a
-        virtual cluster with at least 30 jobs in both periods (the 50 with the most jobs).
+        'all' and 'all jobs', or 'GPU jobs' if there are also CPU jobs, which are then only a size class. 'gpu_class'
+        and a size class with at least 30 jobs in both periods; one period suffices for its share of the jobs. 'vc' and
+        a virtual cluster with at least 30 jobs in both periods, for the 50 with the most jobs.
     unit, before, after, ...
-        See `COLUMNS`. Intervals are 95 % intervals by resampling whole days; `differences.RULE` defines the verdict.
+        See `COLUMNS`. Intervals are 95 % intervals from resampling whole days; `differences.RULE` defines the verdict.
 
-    A measure that either Trace lacks has no row.
+    A measure that is missing from either Trace has no row.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def changes(
 def changes_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> pl.DataFrame:
-    """Return the changes in a Trace since a day, as `changes` does.
+    """Return the changes within one Trace since a given day, in the form that `changes` returns.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def changes_since(
 def compare_periods(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return the rows of `changes` with notes."""
+    """Return the rows of `changes`, with notes."""
     first = read_period(Trace.of(before), "before", memory_limit=memory_limit)
     return changes_between(first, read_period(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
@@ -322,7 +322,7 @@ def compare_periods(
 def compare_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return the rows of `changes_since` with notes."""
+    """Return the rows of `changes_since`, with notes."""
     date = read_day(day) if isinstance(day, str) else day
     return changes_between(
         *split_period(read_period(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
@@ -337,7 +337,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
     gpu_only = _mixed(before, after)
     every, gpu = ([Scoped(period, gpu_only=only) for period in periods] for only in (False, True))
     rows = [
-        # Users and telemetry samples have no job size.
+        # Measures of users and telemetry samples have no job size.
         _row(m, "all", GPU_JOBS, gpu) if gpu_only and m.by_class else _row(m, "all", ALL_JOBS, every)
         for m in measures
     ]
@@ -354,7 +354,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
 
 
 def _mixed(*periods: Period) -> bool:
-    """Return whether there are jobs with and without GPUs; if so, jobs with GPUs are compared first."""
+    """Return whether there are jobs both with and without GPUs; if so, jobs with GPUs are compared first."""
     classes = {name for period in periods for name in period.sums["gpu_class"].drop_nulls().unique()}
     return "0" in classes and len(classes) > 1
 
@@ -376,7 +376,7 @@ def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled])
 
 
 def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
-    """Return the virtual clusters to compare, most jobs first, and how many are excluded."""
+    """Return the virtual clusters to compare, in decreasing order of jobs, and the number of excluded ones."""
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
     old, new = (p.sums.drop_nulls("vc").group_by("vc").agg(pl.col("jobs").sum()) for p in (before, after))

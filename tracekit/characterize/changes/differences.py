@@ -1,4 +1,4 @@
-"""Test whether two periods differ by more than noise: bootstrap over whole days, intervals and p-values.
+"""Test whether two periods differ by more than noise, with a bootstrap over whole days, intervals and p-values.
 
 Jobs of one day share the queue, come from the same users and fail for the same reasons, so we resample days, not jobs.
 All measures of a period use the same resamples.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 RESAMPLES = 1000
 
 _CELLS = 20_000_000
-"""Maximum numbers in one table, which bounds memory for a period of any length."""
+"""Maximum size of one table [numbers], which bounds memory for periods of any length."""
 _GRID = 4096
-"""Maximum distinct values used for a resampled quantile."""
+"""Maximum number of distinct values used for a resampled quantile."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class DayResamples:
         return np.searchsorted(self.used, days)
 
     def sums(self, days: Ints, values: Floats) -> tuple[float, Floats]:
-        """Return the sum of `values`, and their sum in each resample."""
+        """Return the sum of `values`, and the sum in each resample."""
         by_day = np.bincount(self.place(days), weights=values, minlength=len(self.used))
         return float(by_day.sum()), self.weights @ by_day
 
@@ -66,9 +66,9 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
     days : int array
         All days of the period.
     used : int array
-        Days with a job or sample. Empty days are drawn too, but all as one, so they cost no extra time.
+        Days with a job or sample. Empty days are also drawn, but all as one, so they cost no extra time.
     groups : sequence of bool arrays, one value for each of `days`
-        Days that may replace each other.
+        Groups of days that may replace each other.
     seed : sequence of int
         The same seed gives the same draws.
     """
@@ -86,15 +86,16 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
 
 
 def quantile(values: Floats, share: float) -> float:
-    """Return a quantile, interpolated linearly between the two nearest values; NaN if there are no values."""
+    """Return a quantile, interpolated linearly between the two nearest values, or NaN if there are no values."""
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
 def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
-    """Return a quantile of the values on the days of each resample; NaN for a resample without values.
+    """Return a quantile of the values on the days of each resample, or NaN for a resample without values.
 
-    With up to 4,096 different values the result is exact. With more, each value is first replaced by the mean of its
-    neighbours by rank, about one 4,096th of all values. The rank of a quantile is then off by at most 0.025 %.
+    With up to 4,096 different values, the result is exact. With more, each value is first replaced by the mean of its
+    neighbours by rank, which are about one 4,096th of all values. The rank of a quantile is then off by at most 0.025
+    %.
 
     Parameters
     ----------
@@ -123,8 +124,8 @@ def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
     ordered = np.sort(values)
     levels = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(levels) > most:
-        # Each level begins at the first value of a slice of about equal size; slices with the same first value share
-        # it.
+        # Slices of about equal size each begin a level at their first value; slices with the same first value share
+        # one.
         firsts = np.unique(ordered[np.arange(most) * len(ordered) // most])
         codes = np.searchsorted(firsts, values, side="right") - 1
         return codes, np.bincount(codes, weights=values) / np.bincount(codes)
@@ -132,7 +133,7 @@ def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
 
 
 def _level_of(upto: Floats, weights: Floats, ranks: Floats) -> Ints:
-    """Return, for each resample, the first level with more than `ranks` values up to it."""
+    """Return, for each resample, the first level with more than `ranks` values at or below it."""
     low = np.zeros(len(weights), dtype=np.int64)
     high = np.full(len(weights), len(upto) - 1)
     while (low < high).any():
@@ -147,7 +148,7 @@ def _level_of(upto: Floats, weights: Floats, ranks: Floats) -> Ints:
 
 
 FEWEST_DAYS = 5
-"""Minimum days in a period for a verdict, as in the comparison of policies: resampling needs this many blocks."""
+"""Minimum days in a period for a verdict, as in the comparison of policies, because resampling needs enough blocks."""
 
 _LOST = 0.1
 """Maximum share of resamples without a value."""
@@ -156,15 +157,16 @@ _DUST = 1e-9
 """Relative changes below this are rounding errors."""
 
 RULE = (
-    "For the 95 % interval of the difference, whole days are resampled on each side, 1,000 times. It runs from the"
-    " 2.5th to the 97.5th percentile of the differences; the interval of the relative change is computed in the same"
-    " way. With few days it is somewhat too narrow, and the p-value corrects for that. The p-value compares the"
-    " difference with its spread over the resamples by Student's t, with one observation per day: once with a variance"
-    " for each side (Welch) and once with one variance for both. The larger p-value counts. The false discovery rate"
-    " over all rows, including size classes and {tenant.spelled_many}, is limited to 5 % (Benjamini and Hochberg,"
-    " 1995). changed means that the adjusted p-value is at most 0.05 and that the interval of the difference excludes"
-    " 0. noise means that the difference may be chance. too little data means that a side has fewer than five days or"
-    " 30 observations. Days are assumed independent: a backlog of several days, or a trend, makes p-values too small."
+    "For the 95 % interval of the difference, whole days are resampled 1,000 times on each side. The interval runs"
+    " from the 2.5th to the 97.5th percentile of the differences; the interval of the relative change is computed in"
+    " the same way. With few days, the interval is somewhat too narrow, and the p-value corrects for that. The p-value"
+    " compares the difference with its spread over the resamples by Student's t, with one observation per day: once"
+    " with a variance for each side (Welch) and once with one variance for both. The larger p-value counts. The false"
+    " discovery rate over all rows, including size classes and {tenant.spelled_many}, is limited to 5 % (Benjamini and"
+    " Hochberg, 1995). changed means that the adjusted p-value is at most 0.05 and that the interval of the difference"
+    " excludes 0. noise means that the difference may be due to chance. too little data means that a side has fewer"
+    " than five days or 30 observations. Days are assumed independent: a backlog of several days, or a trend, makes"
+    " p-values too small."
 )
 
 
@@ -173,11 +175,11 @@ class Estimate:
     """The value of a measure in one period, with its resamples."""
 
     value: float
-    """The value; NaN if unknown."""
+    """The value, or NaN if unknown."""
     resampled: Floats
-    """The value in each resample; NaN for a resample without a value."""
+    """The value in each resample, or NaN for a resample without a value."""
     n: int
-    """Observations."""
+    """Number of observations."""
     days: int
     """Number of days used."""
     groups: int = 1
@@ -187,8 +189,8 @@ class Estimate:
 def difference(before: Estimate, after: Estimate) -> dict[str, float | None]:
     """Return the difference between two periods, with intervals and p-value, as the columns of `compare.changes`.
 
-    The keys are difference, relative_change (relative to the value before; None if that is 0), the ends of their
-    intervals (_low and _high), and p_value. All are None if there is too little data.
+    The keys are difference, relative_change (relative to the value before, or None if that is 0), the ends of their
+    intervals (_low and _high), and p_value. All values are None if there is too little data.
     """
     value = _known(after.value - before.value)
     if value is not None and abs(value) <= _DUST * max(abs(before.value), abs(after.value)):
@@ -197,7 +199,7 @@ def difference(before: Estimate, after: Estimate) -> dict[str, float | None]:
     ends: tuple[float | None, float | None] = (None, None)
     relative_ends, p_value = ends, None
     if value is not None and min(before.days, after.days) >= FEWEST_DAYS:
-        # A period of unusual length has fewer resamples; both periods use the same number.
+        # A very long period has fewer resamples; both periods then use the smaller number.
         n = min(len(before.resampled), len(after.resampled))
         old, new = before.resampled[:n], after.resampled[:n]
         ends = _ends(new - old)
@@ -229,7 +231,7 @@ def _ends(values: Floats) -> tuple[float | None, float | None]:
 
 
 def _p(value: float, before: Estimate, after: Estimate) -> float:
-    """Return the two-sided p-value of a difference of 0: the larger of Welch's, and Student's with one variance."""
+    """Return the two-sided p-value of a difference of 0: the larger of Welch's and Student's (with one variance)."""
     if value == 0:
         return 1.0
     estimates = (before, after)
@@ -255,7 +257,7 @@ def _tails(value: float, variance: float, freedom: float) -> float:
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values adjusted for multiple testing (Benjamini and Hochberg); None values are ignored."""
+    """Adjust p-values for multiple testing (Benjamini and Hochberg), ignoring None values."""
     known = np.array([p for p in p_values if p is not None], dtype=np.float64)
     order = np.argsort(known, kind="stable")[::-1]
     ranks = np.arange(len(known), 0, -1)

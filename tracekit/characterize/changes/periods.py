@@ -1,7 +1,7 @@
-"""The measures compared between periods, computed from daily sums over jobs and from values of single jobs.
+"""The measures compared between periods, computed from daily sums over jobs and from single jobs' values.
 
-A job belongs to the day of its submission, with everything that it did later. A telemetry sample belongs to the day of
-its time. Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
+A job belongs to the day of its submission, including everything that it did later. A telemetry sample belongs to the
+day on which it was taken. Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Kind = Literal["a day", "ratio", "quantile"]
 
 @dataclass(frozen=True)
 class PeriodMeasure:
-    """A measure: one number that describes a period."""
+    """A measure, which is one number that describes a period."""
 
     name: str
     unit: str
     kind: Kind
-    """a day: sum of `top` / calendar days; ratio: sum of `top` / sum of `bottom`; quantile: quantile of `top`."""
+    """'a day' (sum of `top` / calendar days), 'ratio' (sum of `top` / sum of `bottom`) or 'quantile' (of `top`)."""
     top: str
     definition: str
     source: str
@@ -62,7 +62,7 @@ class PeriodMeasure:
     where_seen: bool = False
     """Whether the measure is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether few sources record the measure; if so, no note reports that both periods lack it."""
+    """Whether few sources record the measure; if so, no note reports that it is missing from both periods."""
 
 
 _STATUSES = ("arrivals", "statuses")
@@ -70,7 +70,7 @@ _WAITS = ("arrivals", "queueing")
 
 
 def _share(name: str, top: str, definition: str, **more: Any) -> PeriodMeasure:
-    """Return the measure of the share of jobs with a status."""
+    """Return the measure for the share of jobs with a status."""
     source = "overview/status, jobs_share"
     return PeriodMeasure(name, "share", "ratio", top, definition, source, bottom="jobs", needs=_STATUSES, **more)
 
@@ -90,7 +90,7 @@ MEASURES = (
         "GPU-hours/day",
         "a day",
         "gpu_hours",
-        "GPU-hours of the jobs submitted, over all their attempts whenever they ran / calendar days",
+        "GPU-hours of the jobs submitted, over all their attempts, whenever these ran / calendar days",
         "view job_gpu_hours",
         needs=("arrivals", "gpu_count"),
         by_vc=True,
@@ -180,7 +180,7 @@ MEASURES = (
         "percent",
         "ratio",
         "busy_pct",
-        "mean of all GPU samples by their time, whether or not the GPU was allocated; offline GPUs are excluded",
+        "mean of all GPU samples taken in the period, whether or not the GPU was allocated; offline GPUs are excluded",
         "utilization/cluster_by_hour, gpu_util_pct",
         bottom="samples",
         counts="samples",
@@ -215,7 +215,7 @@ CLASS_SHARE = PeriodMeasure(
     counts="all_jobs",
     needs=("arrivals", "gpu_count"),
 )
-"""The measure that only size classes have."""
+"""The measure that applies only to size classes."""
 
 
 def rule() -> str:
@@ -299,12 +299,12 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class Period:
-    """The jobs and samples of a Trace in a period."""
+    """A Trace's jobs and samples in a period."""
 
     days: pl.Series
-    """Its calendar days in increasing order, including days without a job."""
+    """The period's calendar days in increasing order, including days without a job."""
     sums: pl.DataFrame
-    """day, gpu_class, vc, and the columns of daily sums that measures name."""
+    """day, gpu_class, vc, and the daily-sum columns that measures name."""
     values: pl.DataFrame
     """day, gpu_class, vc, run_s, queue_s; one row per job."""
     users: pl.DataFrame
@@ -312,7 +312,7 @@ class Period:
     telemetry: pl.DataFrame
     """day, busy_pct, samples; empty without telemetry."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """A sentence for each capability or table that the Trace lacks."""
+    """A sentence for each capability or table that is missing from the Trace."""
     time_base: str = "absolute"
     timezone: str = "UTC"
     tenant: Tenant = VC
@@ -320,7 +320,7 @@ class Period:
 
     @property
     def jobs(self) -> int:
-        """Jobs submitted in the period."""
+        """Number of jobs submitted in the period."""
         return int(self.sums["jobs"].sum())
 
     @property
@@ -329,11 +329,11 @@ class Period:
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
     def lacks(self, measure: PeriodMeasure) -> str | None:
-        """Return the reason why the period lacks a measure; None if it has the measure."""
+        """Return the reason why the period has no value for a measure, or None if it has one."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
     def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
-        """Return the part of the period whose days meet a condition; `keep` gets the expression of the day."""
+        """Return the part of the period whose days meet a condition; `keep` gets the day's expression."""
         rows = keep(pl.col("day"))
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""Engines that run the SQL of a query. DuckDB is the default, and the reference for the other engines."""
+"""Engines that run the SQL of a query. DuckDB is the default and the reference for the other engines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tracekit.errors import UsageError, nearest
 __all__ = ["ENGINES", "Asked", "Engine", "engine_of"]
 
 ENGINES = ("duckdb", "spark")
-"""Names of engines, the default first."""
+"""Names of the engines, the default first."""
 
 
 def engine_of(engine: Engine | str | None = None, master: str | None = None) -> Engine:
-    """Return the engine with a name, or `engine` itself; DuckDB by default.
+    """Return the engine with this name, or `engine` itself; DuckDB by default.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def engine_of(engine: Engine | str | None = None, master: str | None = None) -> 
     Raises
     ------
     UsageError
-        The engine does not exist, or does not take a master.
+        The engine does not exist or does not take a master.
     """
     if isinstance(engine, Engine):
         return engine

@@ -35,7 +35,7 @@ class DuckdbEngine(Engine):
     name = "duckdb"
 
     def check(self, query: Query, *, locked: bool) -> None:
-        """Accept every query; a query that DuckDB cannot run fails later, with DuckDB's message."""
+        """Accept every query; a query that DuckDB cannot run fails later with DuckDB's message."""
 
     def timeline(
         self,
@@ -106,7 +106,7 @@ def _out_of_memory(where: str | Path) -> QueryError:
 
 
 def _in_stream(error: Exception, query: Query) -> Exception:
-    """Return DuckDB's error behind an error of the row reader, which keeps DuckDB's message but not its class."""
+    """Return the DuckDB error behind an error of the row reader, which keeps DuckDB's message but not its class."""
     text = str(error).removeprefix("got external error: ")
     if (full := full_disk(error)) is not None:
         return full
@@ -129,16 +129,16 @@ _TEXT_KINDS = frozenset(
         "variant",
     }
 )
-"""Types that Polars or the output files cannot hold; they become text, as DuckDB prints them."""
+"""Types that Polars or the output files cannot represent; their values become text, as DuckDB prints them."""
 
 _NESTED = frozenset({"array", "list", "map", "struct"})
 
 _BATCH_ROWS = 2048
-"""Rows per batch under a memory limit: DuckDB's own batch size, because each row may be long."""
+"""Rows per batch under a memory limit. This is DuckDB's own batch size, because each row may be long."""
 
 
 def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRelation:
-    """Return the rows, with values that a frame cannot hold converted to text.
+    """Return the rows, with values that a frame cannot represent converted to text.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRe
 
 
 def _limited_frame(asked: Asked, limit: int | None) -> pl.DataFrame:
-    """Return the rows, read in batches: too large a result is rejected before it fills the memory."""
+    """Return the rows, read in batches so that too large a result is rejected before it fills the memory."""
     import polars as pl
     import pyarrow as pa  # before the memory is limited
 
@@ -181,7 +181,7 @@ def _is_foreign(kind: DuckDBPyType) -> bool:
 
 
 def _with_dates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame; columns with a date that is infinite or outside years 1 to 9999 become DuckDB's text.
+    """Return the frame, with DuckDB's text for columns that have a date that is infinite or outside years 1 to 9999.
 
     Python has no such dates, and Polars cannot print infinite ones.
     """
@@ -222,7 +222,7 @@ def _sql_name(name: str) -> str:
 def _with_line(
     con: duckdb.DuckDBPyConnection, query: Query, values: Mapping[str, Value], error: duckdb.Error
 ) -> duckdb.Error:
-    """Return the error that EXPLAIN raises: relations omit the line number for names that they cannot resolve."""
+    """Return the error that EXPLAIN raises, because relations omit the line number for names they cannot resolve."""
     import duckdb
 
     try:

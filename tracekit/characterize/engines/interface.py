@@ -25,14 +25,14 @@ __all__ = ["Asked", "Engine"]
 
 @dataclass(frozen=True)
 class Asked:
-    """A query ready for an engine: its parameters are bound and its timelines are known."""
+    """A query that is ready for an engine, with its parameters bound and its timelines known."""
 
     query: Query
     trace: Trace
     values: Mapping[str, Value]
     """Values of the parameters that the SQL names."""
     empty: frozenset[str]
-    """Tables that the Trace lacks and that the SQL may read as empty."""
+    """Tables that the Trace does not have and that the SQL may read as empty."""
     con: duckdb.DuckDBPyConnection
     """A connection on this machine with the tables, the shared views, and the timelines as frames."""
     timelines: Mapping[str, TimelineRows]
@@ -40,11 +40,11 @@ class Asked:
     limits: Limits = NO_LIMITS
     """The limits of the question."""
     own_process: bool = False
-    """Whether this process answers only this question; then its memory may be limited."""
+    """Whether this process answers only this question; if so, its memory may be limited."""
 
 
 class Engine(ABC):
-    """Answers queries. One engine may serve several Traces, one after the other.
+    """An engine that answers queries. One engine may serve several Traces, one after the other.
 
     SQL is written once, in DuckDB's dialect, and DuckDB's answer is the reference: every engine returns the same rows
     in the same order, the same columns with the same types, and every number to within 1e-9.
@@ -62,7 +62,7 @@ class Engine(ABC):
         self.stop()
 
     def start(self) -> None:  # noqa: B027 -- most engines need nothing
-        """Acquire the engine's resources before long work.
+        """Acquire the engine's resources before long-running work.
 
         Raises
         ------
@@ -74,26 +74,26 @@ class Engine(ABC):
         """Release the engine's resources, if it has any; the next question acquires them again."""
 
     def workers(self) -> Workers | None:
-        """Return the processes for work other than queries; None if the engine has no such processes."""
+        """Return the processes for work other than queries, or None if the engine has no such processes."""
         return None
 
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:
-        """Reject, before any work, a query that this engine cannot answer as DuckDB does.
+        """Reject, before any work starts, a query that this engine cannot answer as DuckDB does.
 
         Parameters
         ----------
         query : Query
             The query.
         locked : bool
-            Whether its SQL may read only the Trace's tables.
+            Whether the query's SQL may read only the Trace's tables.
 
         Raises
         ------
         QueryError
             The engine cannot answer the query.
         UsageError
-            The engine cannot be used: it is not installed, or does not respond.
+            The engine is not installed or does not respond.
         """
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Engine(ABC):
         trace : Trace
             The Trace.
         empty : frozenset of str
-            Tables that the Trace lacks and that are present without rows.
+            Tables that the Trace does not have and that exist without rows.
         timeline : TimelineTable
             The timeline to compute.
         params : mapping
@@ -132,5 +132,5 @@ class Engine(ABC):
         """
 
     def notes(self, query: Query) -> tuple[str, ...]:  # noqa: ARG002 -- others look at the query
-        """Return caveats about this engine's answer; none for DuckDB."""
+        """Return caveats about this engine's answer; there are none for DuckDB."""
         return ()

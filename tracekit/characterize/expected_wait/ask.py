@@ -30,7 +30,7 @@ class ExpectedWait:
     """The predicted wait of a job, based on recent similar jobs."""
 
     gpu_class: str | None
-    """Size class; None if the log has no job sizes."""
+    """Size class, or None if the log has no job sizes."""
     same: tuple[str, ...]
     """Names of the attributes that the similar jobs share."""
     given_up: tuple[str, ...]
@@ -38,34 +38,34 @@ class ExpectedWait:
     jobs: int
     """Number of similar jobs that began to wait recently."""
     waiting: int
-    """Number of these jobs that have not started; each counts as a wait of at least the time so far."""
+    """Number of these jobs that have not started; their wait so far is a lower bound."""
     since: dt.datetime | None
     """Time at which the first similar job began to wait [UTC]."""
     asked: dt.datetime
-    """The end of the log, for which the prediction is made [UTC]."""
+    """The end of the log, which is the time for which the prediction is made [UTC]."""
     level: float
     """Share of the waits that the interval should cover."""
     low_s: float | None
-    """Lower end of the interval [s]; None if too few jobs are similar."""
+    """Lower end of the interval [s], or None if too few jobs are similar."""
     high_s: float | None
-    """Upper end of the interval [s]; None also if so many jobs still wait that it is unknown."""
+    """Upper end of the interval [s], or None as above or if so many jobs still wait that it is unknown."""
     quantiles_s: dict[float, float | None]
-    """Quantiles of the wait by share [s], corrected as the ends of the interval are; None if unknown."""
+    """Quantiles of the wait by share [s], corrected like the ends of the interval, or None if unknown."""
     at_once_share: float | None
     """Share of the similar jobs that started without a wait."""
     checked: int
     """Number of jobs of this cluster and size class whose interval the backtest could check."""
     covered_share: float | None
-    """Share of these jobs whose wait fell inside the interval, as in queuing/expected_wait_backtest."""
+    """Share of these jobs whose wait fell within the interval, as in queuing/expected_wait_backtest."""
     notes: tuple[str, ...] = ()
 
     @property
     def enough(self) -> bool:
-        """Whether enough jobs are similar for a prediction."""
+        """Whether there are enough similar jobs for a prediction."""
         return self.low_s is not None
 
     def row(self) -> dict[str, Any]:
-        """Return all values as one row; times are ISO 8601 in UTC."""
+        """Return all values as one row, with times as ISO 8601 in UTC."""
         quantiles = {f"p{round(100 * share)}_s": value for share, value in self.quantiles_s.items()}
         return {
             "gpu_class": self.gpu_class,
@@ -99,7 +99,7 @@ class ExpectedWait:
             said.append(f"Too few jobs have the same {_listed(self.given_up)}.")
         if self.covered_share is not None:
             said.append(
-                f"In the backtest such intervals covered {percent(self.covered_share)} of"
+                f"In the backtest, such intervals covered {percent(self.covered_share)} of"
                 f" {counted(self.checked, 'waits')} of this size class."
             )
         return said
@@ -131,11 +131,11 @@ def expected_wait(
     Parameters
     ----------
     trace : Trace or path
-        The history; the prediction is for its end.
+        The history. The prediction is for its end.
     gpus : float, optional
         GPUs of the job; omit it only if the log has no job sizes.
     gpu_model, partition, qos, account : str, optional
-        The job's request; if the log has no partitions, `partition` is the VC.
+        The job's request. If the log has no partitions, `partition` is the VC.
     time_limit_s : float, optional
         The job's time limit [s].
     cluster : str, optional
@@ -148,7 +148,7 @@ def expected_wait(
     Raises
     ------
     UsageError
-        A value does not occur in the log, or is out of bounds.
+        A value does not occur in the log or is out of bounds.
     QueryError
         The log does not record when jobs were submitted and started.
     """
@@ -192,7 +192,7 @@ def _predicted(
     level: float,
     notes: tuple[str, ...],
 ) -> ExpectedWait:
-    """Return the prediction from the similar jobs and the corrections learned up to the end of the log."""
+    """Return the prediction based on the similar jobs and on the corrections learned up to the end of the log."""
     lately = Lately()
     tested = backtest(jobs, lately, level)
     tested.learner.learn(end)
@@ -218,7 +218,7 @@ def _predicted(
     predicted = tested.learner.predict(group, waits, 0) if enough else None
 
     def quantile(share: float) -> float | None:
-        """Return this quantile of the wait, corrected as the interval is [s]."""
+        """Return this quantile of the wait [s], corrected like the interval."""
         lies_at = share if predicted is None else tested.learner.share_of(group, predicted, share)
         return _finite(waits.quantile(0, lies_at) / 1e6)
 
@@ -263,7 +263,7 @@ def _class_of(gpus: float | None) -> str | None:
 
 
 def _known(jobs: pl.DataFrame, column: str, value: str | None, what: str) -> str | None:
-    """Return a name as the log spells it.
+    """Return a name in the log's spelling.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def _known(jobs: pl.DataFrame, column: str, value: str | None, what: str) -> str
 
 
 def _cluster(jobs: pl.DataFrame, cluster: str | None) -> str | None:
-    """Return the cluster of the job; by default the only cluster of the log.
+    """Return the job's cluster; by default the only cluster in the log.
 
     Raises
     ------

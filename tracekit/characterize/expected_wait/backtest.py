@@ -1,7 +1,7 @@
-"""Predict each job's wait in turn from the data known when it began to wait, and check the prediction.
+"""Predict each job's wait in turn from the data known when the job began to wait, and check the prediction.
 
 The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that has waited for an hour and
-still waits counts as a wait of more than an hour, and adds no information beyond that.
+is still waiting counts as a wait of more than an hour and adds no further information.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Waits:
-    """The waits of the similar jobs, one row for each question.
+    """The waits of the similar jobs, with one row for each question.
 
-    The place of a wait is its rank: how many of the n jobs waited at most as long. The quantile p is at the place
-    p (n + 1), as is usual for predicting the next of n similar values, and is interpolated between two waits.
+    The place of a wait is its rank, which is the number of the n jobs that waited at most as long. The quantile p is at
+    place p (n + 1), as is usual for predicting the next of n similar values, and is interpolated between two waits.
     """
 
     places: Floats
@@ -34,18 +34,18 @@ class Waits:
     values: Floats
     """The wait at each place [us]."""
     count: Ints
-    """n: the number of similar jobs."""
+    """Number of similar jobs, n."""
     waiting: Ints
-    """Number of similar jobs that still wait, or left the queue without a start."""
+    """Number of similar jobs that still wait or left the queue without starting."""
     longest: Floats
-    """The longest time that any similar job has waited, started or not [us]."""
+    """The longest time that any similar job has waited, whether or not it started [us]."""
     reached: Floats
     """The place of the longest wait that ended with a start."""
 
     def quantile(self, row: int, share: float) -> float:
-        """Return the wait that this share of the jobs does not exceed [us]; infinite if unknown."""
+        """Return the wait that this share of the jobs does not exceed [us], or infinity if unknown."""
         n = self.count[row]
-        # No wait beyond the longest is known, so all higher quantiles equal the longest.
+        # No wait beyond the longest is known, so all higher quantiles equal the longest wait.
         place = min(share * (n + 1), n)
         if place <= 0:
             return 0.0
@@ -58,7 +58,7 @@ class Waits:
         return float(below + min(max(part, 0.0), 1.0) * (self.values[row, at] - below))
 
     def shares(self, row: int, wait: float) -> tuple[float, float]:
-        """Return the share of waits below a wait, and the share that also includes the wait itself and equal waits."""
+        """Return the share of waits below a given wait, and the share of waits up to and including it."""
         places, values, n = self.places[row], self.values[row], self.count[row]
         ended = int(places.searchsorted(np.inf))
         shorter = int(values[:ended].searchsorted(wait, side="left"))
@@ -75,22 +75,22 @@ class Waits:
 
 
 def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools) -> Waits:
-    """Return the waits as known at the moments of the questions.
+    """Return the waits as they were known at the moments of the questions.
 
     Parameters
     ----------
     rows : array of shape (questions, most)
-        The similar jobs for each question; -1 for none.
+        The similar jobs for each question, padded with -1.
     moments : array
         The moment of each question [us].
     since, until, started : array
-        Begin and end of every job's wait [us], and whether the job started at the end.
+        Beginning and end of every job's wait [us], and whether the job started at the end.
     """
     there = rows >= 0
     now = moments[:, None]
     ended = there & started[rows] & (until[rows] <= now)
     waited = np.minimum(until[rows], now) - since[rows]
-    # Sorted by length, ended waits first among equals; missing entries come last.
+    # Sorted by length, with ended waits first among equal waits and missing entries last.
     key = np.where(there, 2 * waited + ~ended, np.iinfo(np.int64).max)
     key.sort(axis=1)
     there = key < np.iinfo(np.int64).max
@@ -109,22 +109,22 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
 # Correct the ends of the interval after every outcome.
 #
 # Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): an end lies at a share of the earlier waits. This share
-# moves a little outwards after a miss and a little inwards otherwise. Over time the rate of misses becomes the allowed
-# rate, however the waits behave. Each end learns separately. We learn an outcome as soon as it is known: a wait inside
-# the interval when the job starts, a longer wait when the upper end has passed.
+# moves a little outwards after a miss and a little inwards otherwise. Over time, the rate of misses becomes the allowed
+# rate, however the waits behave. Each end learns separately. An outcome is learned as soon as it is known: when the job
+# starts if its wait is within the interval, and when the upper end has passed if its wait is longer.
 
 GAIN = 0.05
 """Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
-many thousands; logs of a few hundred jobs need a larger step to learn in time."""
+many thousands of values; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
-"""After this many outcomes the steps shrink with each further outcome, down to this part of the first step. A few
-misses in a row then change an interval little. Decaying steps keep the share of misses right (Angelopoulos, Barber and
-Bates, ICML 2024); steps do not shrink to 0, because waits may drift."""
+"""After this many outcomes, the steps shrink with each further outcome, down to this part of the first step. A few
+misses in a row then have little effect on an interval. Decaying steps keep the share of misses correct (Angelopoulos,
+Barber and Bates, ICML 2024); they do not shrink to 0, because waits may drift."""
 
 
 @dataclass
 class Ends:
-    """The shares of the earlier waits at which the ends lie, for jobs of one cluster and size class."""
+    """The shares of the earlier waits at which the interval's ends lie, for jobs of one cluster and size class."""
 
     low: float
     high: float
@@ -147,9 +147,9 @@ class Prediction:
     """Whether the interval begins at 0; if so, no wait lies below it."""
 
     def misses(self, wait_us: float, between: tuple[float, float]) -> tuple[float, float]:
-        """Return the parts of a wait below and above the interval: 0 or 1, or a share if the wait equals an end.
+        """Return the parts of a wait below and above the interval: 0, 1, or a share if the wait equals an end.
 
-        If many waits are equal, an end may fall among them; the waits beyond it count as missed. Breaking ties at
+        If many waits are equal, an end may fall among them, and the waits beyond it count as missed. Breaking ties at
         random gives the same result on average (Czado, Gneiting and Held, Biometrics 2009).
         """
         first, last = between
@@ -170,7 +170,7 @@ class Learner:
     gain: float = GAIN
     ends: dict[int, Ends] = field(default_factory=dict)
     coming: list[tuple[int, int, int, Prediction, float, float]] = field(default_factory=list)
-    """Pending outcomes: when known [us], a number to order equal times, group, interval, misses below and above."""
+    """Pending outcomes: time when known [us], tie-breaking number, group, interval, misses below and above."""
 
     def ends_of(self, group: int) -> Ends:
         """Return the ends of a group."""
@@ -178,10 +178,10 @@ class Learner:
         return self.ends.setdefault(group, Ends(miss / 2, 1 - miss / 2, self.level))
 
     def predict(self, group: int, waits: Waits, row: int) -> Prediction:
-        """Return the interval for one question; call `learn` for its moment first."""
+        """Predict the interval for one question; first call `learn` for its moment."""
         ends = self.ends_of(group)
         if waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
-            # So many jobs start at once that no wait lies below, so all allowed misses may lie above.
+            # So many jobs start at once that no wait lies below the interval, so all allowed misses may lie above it.
             return Prediction(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
         low = waits.quantile(row, ends.low)
         if math.isinf(low):
@@ -189,7 +189,7 @@ class Learner:
         return Prediction(low, max(low, waits.quantile(row, ends.high)), ends.low, ends.high, from_zero=False)
 
     def share_of(self, group: int, predicted: Prediction, share: float) -> float:
-        """Return the share of the earlier waits for a quantile, moved as far as the neighbouring ends were.
+        """Return the share of the earlier waits for a quantile, moved as far as the neighbouring ends.
 
         This keeps the quantiles consistent with the interval.
         """
@@ -221,7 +221,7 @@ class Learner:
 
 
 _AT_ONCE = 8192
-"""Number of questions whose waits are sorted together, which is fast in numpy and needs little memory."""
+"""Number of questions whose waits are sorted together, to be fast in numpy and use little memory."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,11 @@ class Backtest:
     """The prediction for every job, and the learner after all outcomes."""
 
     rows: pl.DataFrame
-    """Rows of `jobs` in their order: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
+    """Rows in the order of `jobs`: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
     learner: Learner
     """The learner after the last job; call `learn` for outcomes that became known later."""
     groups: dict[tuple[str | None, str | None], int]
-    """The learner's group number for each cluster and size class."""
+    """The learner's number for each group of a cluster and size class."""
 
 
 def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAIN) -> Backtest:
@@ -248,7 +248,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     level : float
         Share of the waits that the intervals should cover [0..1].
     gain : float
-        Step size of the ends; 0: they do not learn.
+        Step size of the ends, or 0 if they do not learn.
     """
     n = jobs.height
     since, until = jobs["since"].to_numpy(), jobs["until"].to_numpy()
@@ -288,5 +288,5 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
 
 
 def _known(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.Series:
-    """Return the numbers, with NULL for infinite numbers and NaN."""
+    """Return the numbers, with NULL in place of infinity and NaN."""
     return pl.Series([None if not math.isfinite(v) else v for v in values.tolist()], dtype=pl.Float64)

@@ -1,4 +1,4 @@
-"""The waits of a log's jobs, and the earlier jobs similar to each job: all or most parts of their requests agree."""
+"""The waits of a log's jobs, and the earlier jobs whose requests agree with each job's in all or most parts."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ if TYPE_CHECKING:
     from tracekit.array_types import Ints
 
 LIMITS_S = (3600, 14400, 86400)
-"""Upper bounds of the classes of time limits [s]: backfilling favours short jobs."""
+"""Upper bounds of the time limit classes [s]; these matter because backfilling favours short jobs."""
 
 
 def limit_class(seconds: str) -> str:
-    """Return SQL for the class of a time limit: 0 is the shortest; NULL without a limit."""
+    """Return SQL for the class of a time limit, from 0 for the shortest; NULL if there is no limit."""
     cases = " ".join(f"WHEN {seconds} <= {limit} THEN {i}" for i, limit in enumerate(LIMITS_S))
     return f"CASE {cases} WHEN {seconds} IS NOT NULL THEN {len(LIMITS_S)} END"
 
 
 def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
-    """Return the latest time of any job, which is the end of the log [us]; None without times."""
+    """Return the latest time of any job, which is the end of the log [us], or None if there are no times."""
     sql = "SELECT greatest(epoch_us(max(submit_time)), epoch_us(max(start_time)), epoch_us(max(end_time))) FROM jobs"
     end: int | None = con.execute(sql).fetchall()[0][0]
     return end
 
 
 def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
-    """Return one row for each job with a known wait, or a known lower bound of its wait, by the begin of the wait.
+    """Return one row for each job with a known wait, or a known lower bound, in the order in which the waits began.
 
     Returns
     -------
     polars.DataFrame
-        job_id, gpu_class, class_order; the job's request: cluster, place (partition, or VC without one), gpu_model,
-        qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start if `started`, and
-        otherwise when the job left the queue or the log ended.
+        The columns job_id, gpu_class and class_order. The job's request: cluster, place (the partition, or the VC if
+        there are no partitions), gpu_model, qos, gpu_count, limit_class, account. The wait from since to until [us],
+        which ended with a start if `started`, and otherwise when the job left the queue or the log ended.
     list of Note
-        The jobs excluded.
+        The excluded jobs.
     """
     end = log_end_us(con)
     columns = (
         f"job_id, gpu_class, class_order, cluster, coalesce(partition, vc) AS place, gpu_model, qos, gpu_count,"
         f" {limit_class('time_limit_s')} AS limit_class, account"
     )
-    # A job submitted at the last moment of the log has a wait of 0 so far.
+    # A job submitted at the last moment of the log has waited for 0 s so far.
     frame = pl.DataFrame(
         con.sql(
             f"""SELECT {columns}, epoch_us(coalesce(eligible_time, submit_time)) AS since,
@@ -72,8 +72,8 @@ ALWAYS = ("cluster", "gpu_class")
 """Attributes in which similar jobs never differ."""
 
 STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
-"""Further attributes that must agree. If too few jobs are similar, the first attribute is dropped, then the second, and
-so on."""
+"""Further attributes that must agree. If too few jobs are similar, the attributes are dropped one by one, in this
+order."""
 
 WORDS = {
     "cluster": "cluster",
@@ -96,17 +96,17 @@ class Lately:
     most: int = 100
     """Maximum number of similar jobs; the latest are used."""
     days: float = 56
-    """Jobs that began to wait longer ago are ignored [d]."""
+    """Maximum age of the beginning of a similar job's wait [d]."""
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """The earlier similar jobs of each job, stored as a range of one of a few sorted orders instead of lists."""
+    """The earlier similar jobs of each job, stored as a range in one of a few sorted orders instead of a list."""
 
     orders: tuple[Ints, ...]
-    """Row numbers, sorted by the shared attributes and then by the begin of the wait; one order per step."""
+    """Row numbers, sorted by the shared attributes and then by the beginning of the wait; one order per step."""
     step: Ints
-    """Number of STEPS that were dropped for each job; -1 if too few jobs are similar."""
+    """Number of STEPS that were dropped for each job, or -1 if too few jobs are similar."""
     first: Ints
     """Start of the job's range in the order of its step."""
     end: Ints
@@ -126,7 +126,7 @@ class Likeness:
 def likeness(jobs: pl.DataFrame, lately: Lately) -> Likeness:
     """Return the earlier jobs similar to each job; `jobs` must be sorted by since.
 
-    Only jobs that began to wait strictly earlier count: jobs submitted together do not inform each other.
+    Only jobs that began to wait strictly earlier count, so jobs submitted together do not inform each other.
     """
     n = jobs.height
     since = jobs["since"].to_numpy()
@@ -156,7 +156,7 @@ def _places_of(code: Ints, moment: Ints, bound: Ints) -> Ints:
     """Return, for each place, the first place with the same code whose moment is not before `bound`."""
     if not len(code):
         return np.zeros(0, dtype=np.int64)
-    # Code and moment are combined in one number, so one search finds all; ranks keep the number small.
+    # Code and moment are combined into one number, so one search finds all places; ranks keep the number small.
     moments, rank = np.unique(moment, return_inverse=True)
     width = len(moments) + 1
     return np.searchsorted(code * width + rank, code * width + np.searchsorted(moments, bound))

@@ -1,4 +1,4 @@
-"""Find why trials failed from the logs of their jobs, by ordered rules.
+"""Find out from job logs why trials failed, with ordered rules.
 
 book = load_rules(["mine.toml"])
 found = classify_logs([Path("logs")], rules=book, trace=Trace.open("my-trace"))

@@ -1,7 +1,7 @@
-"""Find the root cause of a failure in a log, which is read as a stream in bounded memory.
+"""Find the root cause of a failure in a log that is read as a stream in bounded memory.
 
-A line ends at a line feed or a carriage return, so a progress bar is many short lines. Line numbers count line feeds.
-Only the first and the last 16 KiB of a line longer than 32 KiB are searched.
+A line ends at a line feed or a carriage return, so a progress bar becomes many short lines. Line numbers count line
+feeds. In a line longer than 32 KiB, only the first and the last 16 KiB are searched.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 # Find the best rule that matches in a block of lines, and its first or last matching line.
 #
-# For each signature we know some texts, and every matching line contains at least one of them (see below). Polars
-# searches for all texts in one pass. Only lines that contain a text are matched, and only against the signatures that
-# may match them.
+# For each signature we know some literals, at least one of which occurs in every matching line (see below). Polars
+# searches for all literals in one pass. Only lines that contain a literal are matched, and only against the signatures
+# that may match them.
 
-# Find literal texts for a regular expression: every match contains at least one of them.
+# Find literals for a regular expression, so that every match contains at least one of them.
 #
-# Logs are first searched for a few texts; the expressions are then matched only against lines that contain a text.
-# Syntax that the parser does not understand gives no text, never a wrong one.
+# Logs are first searched for a few literals; the expressions are then matched only against lines that contain one.
+# Syntax that the parser does not understand gives no literal, but never a wrong one.
 
 _SHORTEST = 3
-"""Minimum length of a text worth searching for [characters]."""
+"""Minimum length of a literal worth searching for [characters]."""
 
 _ORDINARY = {"check", "error", "failed", "nccl ", "point", "timeout", "warning"}
-"""Texts that are common in every log, so other texts are preferred."""
+"""Literals that are common in every log, so others are preferred."""
 
 _TOKEN = re.compile(
     r"""
@@ -60,12 +60,12 @@ _TOKEN = re.compile(
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    r"""Return texts in lower case; every match of `pattern` contains at least one of them.
+    r"""Return lower-case literals, at least one of which occurs in every match of `pattern`.
 
     Returns
     -------
     tuple of str
-        Texts of ASCII characters; empty if no such texts are known.
+        Literals of ASCII characters; empty if none are known.
 
     Examples
     --------
@@ -84,10 +84,10 @@ def required_literals(pattern: str) -> tuple[str, ...]:
 
 
 def _texts_of(tokens: Iterator[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the texts of the branches up to a closing bracket or the end."""
+    """Return the literals of the branches up to a closing bracket or the end."""
     branches: list[tuple[str, ...]] = []
     parts: list[tuple[str, ...]] = []
-    """The texts of each part of the branch; every match contains one of them. Unknown if empty."""
+    """The literals of each part of the branch. Every match contains one of them; if empty, they are unknown."""
     text = ""
     for kind, found in tokens:
         if kind == "text":
@@ -111,20 +111,20 @@ def _texts_of(tokens: Iterator[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _rarest(parts: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the part with the longest shortest text, preferably without ordinary texts; empty if all are short."""
+    """Return the part whose shortest literal is longest, preferably without ordinary ones; empty if all are short."""
     usable = [texts for texts in parts if min(map(len, texts), default=0) >= _SHORTEST]
     return max(usable, key=lambda texts: (_ORDINARY.isdisjoint(texts), min(map(len, texts))), default=())
 
 
 PIECE = 16 << 10
-"""Length searched at the beginning and at the end of an overlong line [bytes]."""
+"""Length that is searched at the beginning and at the end of an overlong line [bytes]."""
 
 _ESCAPE, _LINE_FEED = 27, 10
 _BOUNDED = re.compile(r"\.\{\d+,\d+\}")
 _COLOUR = r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 _COLOUR_BYTES = re.compile(_COLOUR.encode())
 _FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().replace(b"\r", b"\n"))
-"""Maps each byte of a log for the text search: lower case, one kind of line break, ASCII only."""
+"""Maps each byte of a log for the literal search: lower case, one kind of line break, ASCII only."""
 
 
 class RuleMatch(NamedTuple):
@@ -136,16 +136,16 @@ class RuleMatch(NamedTuple):
     begin: int
     """Position of the line in the block [bytes]."""
     line: bytes
-    """The line, or the piece of an overlong line, that matched, without colours."""
+    """The matching line, or the matching piece of an overlong line, without colours."""
 
 
 class _Signature(NamedTuple):
     rank: int
     pattern: str
     looser: str
-    """The expression without bounds, which compiles faster and matches at least the same lines."""
+    """The expression without bounds on repetition, which compiles faster and matches at least the same lines."""
     texts: frozenset[str]
-    """Texts to search for; if empty, the signature is matched against every line."""
+    """Literals to search for; if empty, the signature is matched against every line."""
 
 
 class Searcher:
@@ -170,12 +170,12 @@ class Searcher:
         block : array of uint8
             The lines, including the last line break.
         below : int
-            Only rules of a lower rank are searched.
+            Only rules with a lower rank are searched.
         tail : bool
-            Whether the block is the end of a log plus a line break: only rules for the end of a log are searched, and
-            others only with `after`.
+            Whether the block is the end of a log plus a line break. If so, only rules for the end of a log are
+            searched, and others only with `after`.
         after : int, optional
-            Position in the block at which the job reported success [bytes]: only later lines count, except lines that
+            Position in the block at which the job reported success [bytes]. Only later lines count, except lines that
             match the book's `parting`.
         """
         wanted = [
@@ -238,7 +238,7 @@ class _Lines:
     Attributes
     ----------
     begins : int64 array, shape (lines + 1,)
-        Begin of each line in the block, and end of the last line [bytes].
+        Beginning of each line in the block, and end of the last line [bytes].
     """
 
     def __init__(self, block: NDArray[np.uint8]) -> None:
@@ -252,7 +252,7 @@ class _Lines:
         return len(self.begins) - 1
 
     def holding(self, texts: list[str]) -> tuple[Ints, set[str]]:
-        """Return the lines that contain any of the lower-case texts, and the texts that occur."""
+        """Return the lines that contain any of the lower-case literals, and the literals that occur."""
         if not texts:
             return np.empty(0, dtype=np.int64), set()
         buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self._folded)]
@@ -263,7 +263,7 @@ class _Lines:
         return np.flatnonzero(held.list.len() > 0), set(held.explode().drop_nulls().unique())
 
     def pieces(self, number: Ints) -> tuple[Ints, pa.Array]:
-        """Return the pieces of some lines to match: the line number and the text of each piece."""
+        """Return the line number and the text of each piece of some lines to match."""
         begins, ends = self.begins[number], self.begins[number + 1] - 1
         if (ends - begins <= 2 * PIECE).all():
             buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self.block)]
@@ -276,7 +276,7 @@ class _Lines:
 
 
 def pieces(line: memoryview) -> list[bytes]:
-    """Return a whole line, or the beginning and the end of an overlong line, without colours."""
+    """Return a whole line, or the beginning and end of an overlong line, without colours."""
     if len(line) <= 2 * PIECE:
         return [plain(bytes(line))]
     return [plain(bytes(line[:PIECE])), plain(bytes(line[-PIECE:]))]
@@ -308,7 +308,7 @@ class Hit:
     """A line that matches a rule."""
 
     rank: int
-    """Position of the rule in the rule book, from 0; the lowest is the root cause."""
+    """Position of the rule in the rule book, from 0; the lowest position is the root cause."""
     signature: str
     """The expression that matched."""
     line: int
@@ -323,7 +323,7 @@ class LogFinding:
 
     hit: Hit | None
     ends_well: bool
-    """Whether a line near the end reports success and nothing after it contradicts that."""
+    """Whether a line near the end reports success that no later line contradicts."""
     failure_sign: bool
     """Whether a line near the end reports that something went wrong."""
     bytes: int
@@ -447,7 +447,7 @@ class _Partial:
         self._tail = (self._tail + data[room:][-PIECE:])[-PIECE:]
 
     def pieces(self) -> list[bytes]:
-        """Return the line, or the beginning and the end of an overlong line."""
+        """Return the line, or the beginning and end of an overlong line."""
         if not self._size:
             return []
         if self._size <= 2 * PIECE:
@@ -465,7 +465,7 @@ def _first_break(data: bytes) -> int:
 
 
 def _last_lines(tail: bytes) -> tuple[list[int], list[bytes]]:
-    """Return the positions and the lines near the end of a log; the last line always counts."""
+    """Return the positions and the lines near the end of a log, always including the last line."""
     near = max(0, len(tail) - _END)
     breaks = [m.start() for m in _BREAK.finditer(tail, near)]
     pairs = [(b, e) for b, e in zip([near, *(p + 1 for p in breaks)], [*breaks, len(tail)], strict=True) if e > b]

@@ -1,4 +1,4 @@
-"""Find the logs in a folder, and derive the trial of each log from its name."""
+"""Find the logs in a folder and derive the trial of each log from its name."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _PATTERNS = (
     # JOB
     rf"(?:^|/){_JOB}$",
 )
-"""Patterns of log names. With a Trace, we use the first pattern that gives one of its jobs."""
+"""Patterns of log names. With a Trace, the first pattern that gives one of its jobs is used."""
 
 _ATTEMPT_FIRST = 8
-"""The pattern that reads a number after '_' or '.' as the attempt; it is tried before the plain name."""
+"""The pattern that reads a number after '_' or '.' as the attempt, which is tried before the plain name."""
 
 
 class Owner(NamedTuple):
@@ -58,7 +58,7 @@ class Owner(NamedTuple):
 
     job_id: str
     attempt: int | None
-    """Number of the attempt, from 0; None if the name does not contain it."""
+    """Number of the attempt, from 0, or None if the name does not contain it."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class LogFile:
 
     path: Path
     name: str
-    """The path from the given folder on, including that folder's name, with '/' between the parts."""
+    """The path from the given folder on, including the folder's name, with '/' between the parts."""
     owners: tuple[Owner, ...]
-    """The trials that the log may belong to, the likeliest first."""
+    """The trials that the log may belong to, most likely first."""
     bytes: int
 
 
@@ -79,7 +79,7 @@ class LogSet:
 
     files: list[LogFile]
     passed_over: Counter[str] = field(default_factory=Counter)
-    """Number of files skipped, by the reason in words."""
+    """Number of files skipped, by reason in words."""
 
 
 class LogNames:
@@ -94,7 +94,7 @@ class LogNames:
     Raises
     ------
     UsageError
-        The pattern is not a regular expression or lacks the group.
+        The pattern is not a regular expression, or the group is missing.
     """
 
     def __init__(self, pattern: str | None = None) -> None:
@@ -113,7 +113,7 @@ class LogNames:
         self._guess = False
 
     def owners(self, name: str) -> tuple[Owner, ...]:
-        """Return the trials that a log with this name may belong to, the likeliest first; empty if no pattern fits.
+        """Return the trials that a log with this name may belong to, most likely first; empty if no pattern fits.
 
         Examples
         --------
@@ -142,7 +142,7 @@ class LogNames:
 def find_logs(source: Path, names: LogNames) -> LogSet:
     """Return the logs at or below `source`, sorted by name.
 
-    Links are not followed, so no log is read twice and none outside the folder is read.
+    Links are not followed, so no log is read twice, and no log outside the folder is read.
 
     Raises
     ------
@@ -186,14 +186,14 @@ def _walk(folder: Path, prefix: str, names: LogNames, found: LogSet) -> None:
 
 
 def open_log(path: Path) -> io.BufferedIOBase | io.RawIOBase | None:
-    """Open a log, decompressing .gz, .bz2, .xz and .zst content; return None if the file is not text.
+    """Open a log, decompressing .gz, .bz2, .xz and .zst content, or return None if the file is not text.
 
     Raises
     ------
     OSError
         The file cannot be read.
     SourceError
-        While reading, the compressed content proves damaged or cut short.
+        The compressed content turns out to be damaged or cut short while it is read.
     """
     raw = path.open("rb", buffering=0)
     try:

@@ -1,4 +1,4 @@
-"""The rules that find the reason of a failure, from rules.toml and the user's own files.
+"""The rules that find the reason for a failure, from rules.toml and the user's own files.
 
 A rules file is a list of `[[rule]]` tables in the order in which the rules are tried, root causes first. The keys are
 the fields of `LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which
@@ -34,7 +34,7 @@ def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Boo
     Raises
     ------
     pyarrow.ArrowInvalid
-        A pattern is not a valid expression, or is too large.
+        A pattern is not a valid expression or is too large.
     """
     array = lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_binary())
     found = np.zeros(len(array), dtype=np.bool_)
@@ -60,7 +60,7 @@ def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 CATEGORIES = ("infrastructure", "engine", "user")
-"""Categories of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
+"""Categories of reasons: cluster (IF), deep-learning framework and CUDA (AE), code and configuration (U)."""
 
 _BUILT_IN = Path(__file__).with_name("rules.toml")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -74,9 +74,9 @@ class Reason:
     name: str
     title: str
     category: str | None
-    """One of CATEGORIES; None for `NO_SIGNATURE`."""
+    """One of CATEGORIES, or None for `NO_SIGNATURE`."""
     advice: str = ""
-    """Advice: how to fix the problem, and whether to try again."""
+    """Advice on how to fix the problem and whether to try again."""
     source: str = ""
     """Origin of the reason: 'philly' for the published taxonomy, 'tracekit' for ours."""
 
@@ -94,7 +94,7 @@ class LogRule:
     unless: tuple[str, ...] = ()
     """A line that also matches one of these expressions is not a hit."""
     within_last_kib: int | None = None
-    """The line must begin within this many KiB of the end of its file; such a rule uses the last hit."""
+    """The line must begin within this many KiB of the end of its file. Such a rule uses the last hit."""
     status: tuple[str, ...] = ()
     """Statuses of an attempt that imply the reason if no line matches."""
 
@@ -107,7 +107,7 @@ class RuleBook:
     ignore: tuple[str, ...] = ()
     """A line that matches one of these expressions is never a hit."""
     ends_well: tuple[str, ...] = ()
-    """Expressions for a line near the end of a log that shows that the job succeeded despite earlier hits."""
+    """Expressions for a line near the end of a log which shows that the job succeeded despite earlier hits."""
     parting: tuple[str, ...] = ()
     """Expressions for a line that, after one of `ends_well`, is neither a hit nor a sign of failure."""
     failure_signs: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class RuleBook:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Every reason once, in the order of its first rule; `NO_SIGNATURE` is the last."""
+        """Every reason once, in the order of its first rule, with `NO_SIGNATURE` last."""
         return (*dict.fromkeys(rule.reason for rule in self.rules), NO_SIGNATURE)
 
 
@@ -125,8 +125,8 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
     Parameters
     ----------
     files : iterable of path
-        Rules files. Files with `place = "after"` follow the built-in rules, the others precede them; within each
-        group the given order is kept.
+        Rules files. Files with `place = "after"` follow the built-in rules, and the others precede them. Within each
+        group, the given order is kept.
     built_in : bool
         Whether to also use tracekit's own rules and expressions.
 
@@ -170,7 +170,7 @@ class _RulesFile:
 
 
 def _read(path: Path, known: dict[str, Reason]) -> tuple[_RulesFile, list[LogRule]]:
-    """Return a rules file and its rules; reasons that it introduces are added to `known`."""
+    """Return a rules file and its rules, and add the reasons that it introduces to `known`."""
     text = TomlText(path, "rules")
     file = text.decode(_RulesFile)
     _require_patterns(text, (), file, _SIGNS)
@@ -214,7 +214,7 @@ def _require_patterns(text: TomlText, place: Place, table: _Rule | _RulesFile, k
 
 
 def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first pattern that cannot be used, and why."""
+    """Return the first pattern that cannot be used, and the reason."""
     empty = pa.array([b""], pa.large_binary())
     for pattern in patterns:
         if "\n" in pattern or "\\A" in pattern or "\\z" in pattern:

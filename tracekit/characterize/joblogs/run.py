@@ -1,4 +1,4 @@
-"""Classify the logs of many jobs, with one reason per failed trial, and write the failures."""
+"""Classify the logs of many jobs, giving one reason per failed trial, and write the failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 
 def evidence_file(out: Path) -> Path:
-    """Return the file next to `out` with the evidence line of each reason.
+    """Return the path, next to `out`, of the file with the evidence line of each reason.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def evidence_file(out: Path) -> Path:
 
 
 def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> None:
-    """Write the table failures as Parquet, and next to it a CSV file with the evidence line of each reason.
+    """Write the failures table as Parquet, and next to it a CSV file with the evidence line of each reason.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> No
 
 
 def check_target(out: Path, *, force: bool) -> None:
-    """Check, before long work, that `out` can be written.
+    """Check before long-running work that `out` can be written.
 
     Raises
     ------
@@ -93,25 +93,25 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
-    """Add the table failures to a Trace and return the Trace; the table is replaced completely or not at all.
+    """Add the failures table to a Trace and return the Trace; an existing table is replaced completely or not at all.
 
     Parameters
     ----------
     trace : Trace, str or Path
         The Trace, or its folder.
     frame : DataFrame
-        From `Classification.frame`, for logs that were read with this Trace.
+        Result of `Classification.frame`, for logs that were read with this Trace.
     force : bool
-        Whether to replace an existing table failures.
+        Whether to replace an existing failures table.
 
     Raises
     ------
     OutputError
-        The Trace already has a table failures, or cannot be written.
+        The Trace already has a failures table or cannot be written.
     """
     trace = Trace.of(trace)
     if trace.has("failures") and not force:
-        raise OutputError("already has a table failures", where=trace.path, hint="add --force to replace it")
+        raise OutputError("already has a failures table", where=trace.path, hint="add --force to replace it")
     folder = real_path(trace.path)
     columns = list(schema.common("failures").names)
     times = frame["time"].drop_nulls()
@@ -181,24 +181,24 @@ class TrialLogs:
     attempt: int | None = None
     end: dt.datetime | None = None
     status: str | None = None
-    """The status in the Trace; None if unknown or without a Trace."""
+    """The status in the Trace, or None if it is unknown or there is no Trace."""
     files: list[LogFile] = field(default_factory=list)
 
     @property
     def failed(self) -> bool | None:
-        """Whether the trial failed according to the Trace; None if only its log can show it."""
+        """Whether the trial failed according to the Trace, or None if only its log can show this."""
         if self.status in FAILED:
             return True
         return False if self.status in _NOT_FAILED else None
 
 
 def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
-    """Return the trials named by logs, and the number of logs that name no trial."""
+    """Return the trials that logs name, and the number of logs that name no trial."""
     return _grouped(files, lambda owner: TrialLogs(owner.job_id, owner.attempt))
 
 
 def _grouped(files: Iterable[LogFile], trial_of: Callable[[Owner], TrialLogs | None]) -> tuple[list[TrialLogs], int]:
-    """Return the trials of logs, each from its likeliest owner with a trial, and the number of logs without a trial."""
+    """Return the trials of logs, each from the most likely owner with a trial, and the number of logs without one."""
     found: dict[tuple[str, int | None], TrialLogs] = {}
     without = 0
     for file in files:
@@ -234,7 +234,7 @@ class KnownJobs:
         return _grouped(files, self._trial)
 
     def failed_without_log(self, trials: Iterable[TrialLogs]) -> int:
-        """Return the number of failed jobs of the Trace without a log."""
+        """Count the Trace's failed jobs without a log."""
         with_log = {trial.job_id for trial in trials}
         failed = self._trace.scan("jobs").filter(pl.col("status").is_in(list(FAILED))).select(pl.len()).collect().item()
         return int(failed) - sum(self._jobs[job].status in FAILED for job in with_log)
@@ -252,7 +252,7 @@ class KnownJobs:
         if number not in attempts:
             return None
         status = attempts[number].status
-        # Without its own status, the last attempt ended as the job did; an earlier attempt is judged by its log.
+        # Without its own status, the last attempt ended like the job; an earlier attempt is judged by its log.
         return TrialLogs(
             owner.job_id, number, attempts[number].end, job.status if status is None and number == last else status
         )
@@ -265,7 +265,7 @@ class Failure:
     trial: TrialLogs
     reason: Reason
     signature: str | None
-    """The rule that matched; None if no rule matched."""
+    """The rule that matched, or None if no rule matched."""
     log_file: str | None = None
     """The log with the line that matched."""
     line: int | None = None
@@ -292,7 +292,7 @@ class Classification:
     logs: int = 0
     """Logs read."""
     bytes: int = 0
-    """Size of the logs after decompression [bytes]."""
+    """Total size of the logs after decompression [bytes]."""
     trials: int = 0
     """Number of trials with a log."""
     not_failed: int = 0
@@ -302,9 +302,9 @@ class Classification:
     unknown_logs: int = 0
     """Logs that belong to no trial of the Trace, or whose name does not match the pattern; they are not read."""
     failed_without_log: int | None = None
-    """Number of failed jobs of the Trace without a log; None without a Trace."""
+    """Number of the Trace's failed jobs without a log, or None if there is no Trace."""
     passed_over: Counter[str] = field(default_factory=Counter)
-    """Number of files skipped, by the reason in words."""
+    """Number of files skipped, by reason in words."""
     damaged: list[str] = field(default_factory=list)
     """Logs that could not be read to the end, each with the error."""
 
@@ -319,7 +319,7 @@ class Classification:
         return [ReasonCount(r, trials[r], trials[r] / total, len(jobs[r])) for r in ordered]
 
     def frame(self) -> pl.DataFrame:
-        """Return one row per failed trial: the columns of the table failures, then log_file, line and text."""
+        """Return one row per failed trial, with the columns of the failures table, then log_file, line and text."""
         types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}
         rows = [
             (f.trial.job_id, f.trial.attempt, f.trial.end, f.reason.name, f.reason.category, f.signature,
@@ -340,21 +340,21 @@ def classify_logs(
 ) -> Classification:
     """Read logs and find out why each failed trial failed.
 
-    With a Trace, every trial that failed according to the Trace gets a reason; a trial of unknown status gets one if
-    its log shows a failure. Without a Trace, every trial whose log shows a failure gets a reason.
+    With a Trace, every trial that failed according to the Trace gets a reason, and a trial of unknown status gets one
+    if its log shows a failure. Without a Trace, every trial whose log shows a failure gets a reason.
 
     Parameters
     ----------
     sources : iterable of Path
         Logs, or folders with logs.
     rules : RuleBook, optional
-        Rules from `load_rules`; tracekit's own by default.
+        Rules from `load_rules`; by default tracekit's own.
     trace : Trace, str or Path, optional
         The jobs that the logs belong to.
     names : LogNames, optional
         Rules for reading log names.
     progress : Progress, optional
-        Shows the number of bytes read.
+        Display for the number of bytes read.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The wait predicted for each job when it began to wait, and whether the actual wait fell inside."""
+"""The wait predicted for each job when it began to wait, and whether the actual wait fell within the interval."""
 
 from __future__ import annotations
 
@@ -37,50 +37,50 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 EXPECTED_WAITS = TimelineTable(
     name="expected_waits",
-    title="The wait predicted for each job, and whether the actual wait fell inside",
+    title="The wait predicted for each job, and whether the actual wait fell within the interval",
     tables=("jobs",),
     views=("job_classes",),
     params=(
         Param("level", 0.8, "share of the waits that an interval should cover"),
-        Param("window", 100, "number of most recent similar jobs to use"),
-        Param("least", 20, "fewest similar jobs for a prediction"),
-        Param("days", 56, "ignore jobs that began to wait longer ago than this, in days"),
+        Param("window", 100, "number of the most recent similar jobs to use"),
+        Param("least", 20, "minimum number of similar jobs for a prediction"),
+        Param("days", 56, "maximum age of a similar job's wait, in days since it began"),
         Param(
-            "judged_share", 0.5, "share of the jobs, the last ones, that are tested; the others are used for learning"
+            "judged_share", 0.5, "share of the jobs that are tested (the latest jobs); the others are used for learning"
         ),
     ),
     columns=(
         AnswerColumn("job_id", "text", "the job"),
-        AnswerColumn("gpu_class", "class", "its size class; NULL when unknown"),
+        AnswerColumn("gpu_class", "class", "the job's size class; NULL when unknown"),
         AnswerColumn("class_order", "number", "order of the class"),
         AnswerColumn(
-            "step", "number", "number of attributes in which similar jobs may differ; -1: too few similar jobs"
+            "step", "number", "number of attributes in which similar jobs may differ, or -1 if too few jobs are similar"
         ),
-        AnswerColumn("like_jobs", "jobs", "jobs like it"),
-        AnswerColumn("low_s", "s", "lower end; NULL when too few jobs are similar"),
-        AnswerColumn("high_s", "s", "upper end; NULL when unknown"),
-        AnswerColumn("wait_s", "s", "how long the job waited; a lower bound if it did not start"),
-        AnswerColumn("started", "true or false", "whether it started"),
+        AnswerColumn("like_jobs", "jobs", "number of similar jobs"),
+        AnswerColumn("low_s", "s", "lower end of the interval; NULL when too few jobs are similar"),
+        AnswerColumn("high_s", "s", "upper end of the interval; NULL when unknown"),
+        AnswerColumn("wait_s", "s", "how long the job waited, which is a lower bound if it did not start"),
+        AnswerColumn("started", "true or false", "whether the job started"),
         AnswerColumn(
-            "below", "ratio 0..1", "part of the wait below the interval; NULL without an interval, or when unknown"
+            "below", "ratio 0..1", "part of the wait below the interval; NULL if there is no interval or when unknown"
         ),
         AnswerColumn("above", "ratio 0..1", "part of the wait above the interval"),
         AnswerColumn("judged", "true or false", "whether the job is among the last jobs, which are tested"),
         AnswerColumn("inside", "true or false", "whether the wait lies between the ends, including both"),
     ),
-    rule="""A wait is the time from when a job could have been started (its submission, if no later time is known) to
-its first start. For a job that still waits, or left the queue without a start, the time so far is a lower bound of the
-wait (Kaplan and Meier, 1958). Jobs are similar if they have the same cluster, size class, partition (or VC), GPU model,
-QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `least` are similar, the
-account is given up, then the limit, the number, the QOS, the model and the partition, but never the cluster and the
-size class. The latest `window` similar jobs that began to wait before the job, within the last `days`, count. The
-quantile p of n waits lies at the place p (n + 1). The ends start at the quantiles (1 - level) / 2 and (1 + level) / 2.
-If a larger share than the first of these starts at once, the interval begins at 0 and ends at the quantile `level`. The
-ends then learn for each cluster and size class: after a wait beyond an end, the end moves outwards, otherwise inwards,
-by 0.05 of the waits times (missed - allowed), as in adaptive conformal inference (Gibbs and Candes, NeurIPS 2021). From
-the 300th outcome on the steps shrink, down to 0.01 (decaying steps: Angelopoulos, Barber and Bates, ICML 2024). The
-outcome of a job is learned when it became known and no sooner. If many waits equal an end, each of them counts as
-missed in part: by the share of them beyond the quantile (as in Czado, Gneiting and Held, Biometrics 2009). `inside`
-counts them all as inside.""",
+    rule="""A wait runs from the moment at which a job could have been started (its submission, if no later time is
+known) to its first start. For a job that still waits or left the queue without starting, the time so far is a lower
+bound on the wait (Kaplan and Meier, 1958). Jobs are similar if they have the same cluster, size class, partition (or
+VC), GPU model, QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `least` jobs
+are similar, the account is dropped, then the time limit class, the number of GPUs, the QOS, the GPU model and the
+partition, but never the cluster and the size class. The latest `window` similar jobs that began to wait before the job,
+within the last `days` days, are used. The quantile p of n waits lies at place p (n + 1). The ends of the interval start
+at the quantiles (1 - level) / 2 and (1 + level) / 2. If a larger share than (1 - level) / 2 starts at once, the
+interval begins at 0 and ends at the quantile `level`. The ends then learn for each cluster and size class: an end moves
+outwards after a wait beyond it, and otherwise inwards, by 0.05 of the waits times (missed - allowed), as in adaptive
+conformal inference (Gibbs and Candes, NeurIPS 2021). From the 300th outcome on, the steps shrink, down to 0.01
+(decaying steps: Angelopoulos, Barber and Bates, ICML 2024). A job's outcome is learned no sooner than it became known.
+If many waits equal an end, each of them counts as missed in part, by the share of them beyond the quantile (as in
+Czado, Gneiting and Held, Biometrics 2009). `inside` counts them all as inside.""",
     compute=_compute,
 )

@@ -1,4 +1,4 @@
-"""GPUs through time: in use and waited for by tenant, in total by cluster, and free on nodes."""
+"""GPUs over time: in use and waited for by tenant, in total by cluster, and free on nodes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
     from tracekit.characterize.notes import Note
 
-STEP = Param("step_s", 3600, "length of the averaging intervals [s]; 0: the shortest that a page can show")
+STEP = Param("step_s", 3600, "length of the averaging intervals [s], or 0 for the shortest that a page can show")
 _MOST_ROWS = 5_000_000
 _PAGE_ROWS = 800
 ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 
 
 def wide_step_s(span_s: float, most: float) -> int:
-    """Return the shortest of 30, 60, 120, ... days [s] that gives at most max(`most`, 3) intervals in a span [s]."""
+    """Return the shortest of 30, 60, 120, ... days [s] that splits a span [s] into at most max(`most`, 3) intervals."""
     step = ROUND_STEPS_S[-1]
     while span_s / step + 2 > max(most, 3):
         step *= 2
@@ -52,21 +52,21 @@ def wide_step_s(span_s: float, most: float) -> int:
 
 
 def fits(span_s: float, step_s: float, groups: int) -> bool:
-    """Return whether a span [s] has few enough intervals of this step to compute them for each group."""
+    """Return whether intervals of this step [s] over a span [s] are few enough to be computed for each group."""
     return (span_s / step_s + 2) * max(groups, 1) <= _MOST_ROWS
 
 
 def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
-    """Return the edges [us] of the intervals that cover a trace, aligned to whole steps; empty without times.
+    """Return the edges [us] of the intervals that cover a trace, aligned to whole steps; empty if there are no times.
 
-    If an interval would begin before year 1, they are aligned to the beginning of that year.
+    If an interval would begin before year 1, the edges are aligned to the beginning of that year.
 
     Parameters
     ----------
     con : DuckDB connection
         A connection with jobs and attempts.
     step_s : float
-        Length of an interval [s]; 0 chooses a round length that gives about a page of rows for all clusters.
+        Length of an interval [s], or 0 for a round length that gives about a page of rows for all clusters.
     groups : int
         Number of rows per interval.
 
@@ -148,7 +148,7 @@ def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | flo
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
-    """Return a mask of the intervals that end by the last submission; all if none does or no submission is known."""
+    """Return a mask of the intervals that end by the last submission, or of all if none does or it is unknown."""
     last = con.execute("SELECT last_submission FROM trace_window").fetchall()[0][0]
     ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)
@@ -174,7 +174,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[N
 
 GPU_TIMELINE = TimelineTable(
     name="gpu_timeline",
-    title="Running and waiting jobs and GPUs of each VC through time",
+    title="Running and waiting jobs and GPUs of each VC over time",
     tables=("jobs", "attempts"),
     views=("job_classes", "open_attempts", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
     also=("capacity", "nodes", "node_events", "placements"),
@@ -189,19 +189,20 @@ GPU_TIMELINE = TimelineTable(
         AnswerColumn("running_gpus", "GPUs", "mean number of GPUs allocated"),
         AnswerColumn("pending_gpus", "GPUs", "mean number of GPUs that waiting jobs ask for"),
         AnswerColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
-        AnswerColumn("cluster_gpus", "GPUs", "GPUs of its cluster in the interval; NULL when unknown"),
+        AnswerColumn("cluster_gpus", "GPUs", "GPUs of the VC's cluster in the interval; NULL when unknown"),
         AnswerColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
     ),
     rule="""Means over each interval, weighted by time, so running_gpus times the length of the interval is the GPU time
-allocated in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt that
-still runs, and a job that still waits, do so to the end of the trace, unless the run has passed its time limit or a
-later run has its GPUs (view open_attempts); other unknown ends are excluded and counted in a note. The capacity of a
-cluster is the GPUs of its node list; otherwise the total in the trace; otherwise the sum of the recorded quotas of its
-VCs; otherwise the most GPUs that its jobs used at one time. The note next to the result names the source. GPUs do not
-count while node_events lists their node as down, drained or in maintenance and no job uses them (with events=ignored
-they count). Quotas are not machines: if jobs used more GPUs than the sum of the quotas, or never half of it, the note
-says so. The log has no jobs from after the last submission, so later intervals show the logged jobs draining, not how
-full the cluster was. If no interval ends by then, all count as submitting.""",
+allocated in it. Every VC has a row for every interval from the first to the last moment of the trace. Attempts that
+still run, and jobs that still wait, count up to the end of the trace, unless an attempt has passed its time limit or a
+later run has its GPUs (view open_attempts). Attempts and jobs with other unknown ends are excluded, and a note counts
+them. A cluster's capacity is the number of GPUs in its node list. If there is no list, it is the total in the trace;
+without a total, the sum of the recorded quotas of its VCs; and without quotas, the most GPUs that its jobs used at one
+time. The note next to the result names the source. With events=away, GPUs do not count while node_events lists their
+node as down, drained or in maintenance and no job uses them; with events=ignored they do. Quotas are not machines, so
+the note reports it if jobs used more GPUs than the sum of the quotas, or never used half of it. The log has no jobs
+from after the last submission, so later intervals show the logged jobs draining, not how full the cluster was. If no
+interval ends by the last submission, all count as submitting.""",
     compute=_gpu_timeline,
 )
 
@@ -230,7 +231,7 @@ def _free_gpus(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float 
 
 FREE_GPUS = TimelineTable(
     name="free_gpus",
-    title="Free GPUs of each cluster through time, and how scattered they are",
+    title="Free GPUs of each cluster over time, and how scattered they are",
     tables=("jobs", "attempts", "placements"),
     views=("node_gpus", "open_attempts", "trace_window"),
     also=("nodes", "gpu_utilization", "node_events"),
@@ -244,10 +245,10 @@ FREE_GPUS = TimelineTable(
         AnswerColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
         AnswerColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes for its size"),
     ),
-    rule="""The state at each moment, including changes at that moment. A gang wants the fewest nodes that fit it, so
-the largest gang that fits fills all entirely free nodes and the best of the others. An attempt that still runs keeps
-its GPUs to the end of the trace. A node that node_events lists as down, drained or in maintenance has no free GPUs
-during that time (with events=ignored it counts as present). Attempts with another unknown start or end take no GPUs,
-and neither do placements on nodes of unknown size, which a note counts.""",
+    rule="""Each row is the state at one moment, including changes at that moment. A gang is assumed to need the fewest
+nodes that fit it, so the largest gang that fits fills all entirely free nodes and the best of the others. An attempt
+that still runs keeps its GPUs to the end of the trace. A node that node_events lists as down, drained or in maintenance
+has no free GPUs during that time (with events=ignored it counts as present). Other attempts with an unknown start or
+end take no GPUs. Neither do placements on nodes of unknown size; a note counts these.""",
     compute=_free_gpus,
 )

@@ -49,7 +49,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     con.execute(_HELD)
     members = pl.DataFrame(con.sql(_POOLS)).partition_by(_POOL, as_dict=True)
     clusters, notes = free_nodes(con, str(params["capacity"]))
-    # A node of several clusters is assigned to only one of them.
+    # A node that belongs to several clusters is assigned to only one of them.
     where = {name: (cluster, k) for cluster, pool in clusters.items() for k, name in enumerate(pool.names)}
     parts = [LOCALITY_WAITS.no_rows()]
     unknown = 0
@@ -67,7 +67,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 def _pool(
     clusters: dict[str | None, FreeNodes], where: dict[str, tuple[str | None, int]], names: list[str]
 ) -> FreeNodes | None:
-    """Return the named nodes in the cluster of the first known name; None if no name is known."""
+    """Return the named nodes in the cluster of the first known name, or None if no name is known."""
     found = [where[name] for name in names if name in where]
     if not found:
         return None
@@ -76,7 +76,7 @@ def _pool(
 
 
 def _of_size(pool: FreeNodes, gang: float, attempts: pl.DataFrame, known: dict[str, int]) -> pl.DataFrame:
-    """Return the rows of the attempts of one size that ran on more than the fewest nodes."""
+    """Return the rows for the attempts of one size that ran on more than the fewest nodes."""
     fewest = math.ceil(gang / pool.size - 1e-9)
     spread = attempts.filter(pl.col("nodes").list.len() > fewest)
     packing = Packing(pool, gang)
@@ -108,26 +108,26 @@ LOCALITY_WAITS = TimelineTable(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt, which ran on more than the fewest nodes"),
         AnswerColumn("gpu_count", "GPUs", "its size"),
-        AnswerColumn("node_count", "nodes", "nodes on which it had GPUs"),
-        AnswerColumn("fewest_nodes", "nodes", "the fewest nodes that fit it"),
-        AnswerColumn("run_us", "us", "its run time"),
+        AnswerColumn("node_count", "nodes", "nodes on which the attempt had GPUs"),
+        AnswerColumn("fewest_nodes", "nodes", "the fewest nodes that fit the attempt"),
+        AnswerColumn("run_us", "us", "the attempt's run time"),
         AnswerColumn(
-            "extra_wait_us", "us", "from its start to the first moment at which the fewest nodes had room for it"
+            "extra_wait_us", "us", "from the attempt's start to the first moment when the fewest nodes had room for it"
         ),
         AnswerColumn(
             "found",
             "true or false",
-            "whether there was such a moment before its end; otherwise extra_wait_us is run_us",
+            "whether there was such a moment before the attempt's end; if not, extra_wait_us is run_us",
         ),
     ),
     rule="""\
-One row for each attempt of a gang on more than the fewest nodes that fit its GPUs. extra_wait_us is what waiting for
-locality would have cost: the time from its start on spread nodes until the fewest nodes were free for it in the
-recorded schedule, with its own GPUs counted as free. It is 0 if they were free at its start. If there was no such
-moment before its end, extra_wait_us is its run time: it would have waited longer than it ran. Nodes are considered if
-jobs of the same cluster, tenant and GPU model ever ran on them. It is unknown what other jobs would have done with the
-GPUs left to them, and which jobs it would have delayed. The definition is ours: the waits of packed gangs show what
-those gangs waited, not what spread gangs would have waited. Attempts with an unknown start or end are excluded, and so
-are attempts on nodes of unknown size, which a note counts.""",
+One row for each attempt of a gang on more than the fewest nodes that fit its GPUs. extra_wait_us is the cost of waiting
+for locality: the time from the attempt's start on spread nodes until the fewest nodes were free for it in the recorded
+schedule, with its own GPUs counted as free. It is 0 if these nodes were free at the attempt's start. If there was no
+such moment before the attempt's end, extra_wait_us is its run time, because it would have waited longer than it ran.
+Nodes are considered if jobs of the same cluster, tenant and GPU model ever ran on them. It is unknown what other jobs
+would have done with the GPUs left to them, and which jobs would have been delayed. The definition is ours, because the
+waits of packed gangs show how long those gangs waited, not how long spread gangs would have waited. Attempts with an
+unknown start or end are excluded. So are attempts on nodes of unknown size; a note counts these.""",
     compute=_compute,
 )

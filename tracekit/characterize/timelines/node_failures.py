@@ -1,26 +1,27 @@
-"""Find suspect nodes: nodes with more failures than chance explains, even if we leave out their worst user.
+"""Find suspect nodes, which have more failures than expected by chance, even without their worst user.
 
 A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
 are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
-Otherwise bad nodes would hide each other, and their own failures would raise their expected number. If no node is
-bad, only the first round decides how often a node is named. If bad nodes are among the nodes used for comparison, a
-good node looks better than it is.
+Otherwise bad nodes would hide each other, and their own failures would raise their expected number of failures. If no
+node is bad, only the first round decides how often a node is called suspect. If bad nodes are among the nodes used for
+comparison, a good node looks better than it is.
 
 Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
-user's broken script fail, on whatever nodes they run. One cause must not count as many failures, and a node must not be
-blamed for the users whose jobs it ran. So we use two rules, which do not depend on how an attempt ended:
+user's broken script fail on whatever nodes they run. One cause must not count as many failures, and a node must not be
+blamed for the users whose jobs it ran. We therefore use two rules, which do not depend on how an attempt ended:
 
-- A session is a sequence of a user's attempts, each of which begins within an hour of the one before; it ends with the
-  UTC day. A trial is the first attempt of a session on a node. A job has one trial per node, its first there. If the
-  start is unknown, each job is its own session.
+- A session is a sequence of a user's attempts, each of which begins within an hour of the previous one. A session
+  ends with the UTC day. A trial is the first attempt of a session on a node. A job has at most one trial per node: its
+  first attempt there. If the start is unknown, each job is its own session.
 - Trials are compared within a stratum: the same cluster, tenant, size class and user, and the same job group (name and
-  group) if that has ten trials. A user's smaller groups are combined, and so are the users of a tenant with fewer than
-  ten trials. In such a combination a job group, or a user, has one trial per node.
+  group) if that group has ten trials. A user's smaller groups are combined, and so are a tenant's users with fewer than
+  ten trials. In such a combination, a job group or a user has one trial per node.
 
 Trials of a stratum may still end in the same way because of a common cause, such as one job on two nodes. A node has at
-most one of these trials, so its number of failures varies less than with independent trials, and the test errs towards
-naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959). Correlated
-units within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
+most one of these trials, so its number of failures varies less than with independent trials, and the test errs on the
+side of naming no node. For stratified tables, see Mantel and Haenszel, Journal of the National Cancer Institute 22
+(1959). For correlated units within clusters, see Donner and Klar, Design and Analysis of Cluster Randomization Trials
+(2000).
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
 
 
 SESSION_GAP_S = 3600
-"""Maximum time between two successive starts of a user within a session [s]; our choice."""
+"""Maximum time between a user's successive starts within a session [s]; our choice."""
 
 LEAST_TRIALS = 10
-"""Minimum number of trials of a user or a job group for its own stratum; our choice."""
+"""Minimum number of trials for a user or a job group to form a stratum; our choice."""
 
 _TRIALS = f"""
 WITH of_jobs AS (
@@ -141,22 +142,22 @@ def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFra
     Parameters
     ----------
     con : DuckDB connection
-        A connection with the table node_attempt: node_id, job_id, attempt, cluster, vc, user, name, group, kind (order
+        A connection with the node_attempt table: node_id, job_id, attempt, cluster, vc, user, name, group, kind (order
         of the size class), start_time, run_s, failed.
     exposure : str
-        'trials': as defined above. 'sized_attempts': every attempt is a trial, and each size class a stratum. Otherwise
-        every attempt is a trial, and all trials are in one stratum.
+        With 'trials', trials are defined as above. With 'sized_attempts', every attempt is a trial, and each size class
+        is a stratum. Otherwise every attempt is a trial, and all trials are in one stratum.
     """
     attempts = _ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")
     frame: pl.DataFrame = pl.DataFrame(con.sql(_TRIALS if exposure == "trials" else attempts))
     return frame
 
 
-# Test whether a node has more failures than chance explains.
+# Test whether a node has more failures than expected by chance.
 
 
 def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> float:
-    """Return the chance of at least `found` failures in a node's trials if all trials of a stratum had equal risk.
+    """Return the probability of at least `found` failures in a node's trials if a stratum's trials had equal risk.
 
     Given that F of the N trials of a stratum failed, the failures among n of them are hypergeometric(N, F, n) under any
     common risk. The node's failures are the sum over the strata, which are independent. With a single stratum this is
@@ -168,7 +169,7 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
     found : int
         Failures of the node, over all strata.
     drawn, failed, tried : array of int, shape (strata,)
-        Trials of the node n, and failures F and trials N of all nodes, including the node itself.
+        Trials n of the node, and failures F and trials N of all nodes, including the node itself.
 
     Returns
     -------
@@ -182,14 +183,15 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
     """
     told = (drawn > 0) & (failed > 0)
     certain = told & ((failed == tried) | (drawn == tried))
-    # If all trials failed, or all belong to the node, the outcome is certain.
+    # If all trials failed or all belong to the node, the outcome is certain.
     found -= int(np.where(drawn == tried, failed, drawn)[certain].sum())
     told &= ~certain
     drawn, failed, tried = drawn[told], failed[told], tried[told]
     single = drawn == 1
     chances, least = np.ones(1), 0
     for risk in (failed[single] / tried[single]).tolist():
-        # A trial fails or not: the same as numpy.convolve with two numbers, but several times faster.
+        # A trial either fails or not. This gives the same as numpy.convolve with two numbers, but is several times
+        # faster.
         longer = np.zeros(len(chances) + 1)
         longer[:-1] = chances * (1 - risk)
         longer[1:] += chances * risk
@@ -226,10 +228,10 @@ def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
 
 
 def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Floats) -> Floats:
-    """Return, for each node, the chance of at least its number of failures if every node-hour had the same risk.
+    """Return, for each node, the probability of at least its failures if every node-hour had the same risk.
 
-    Given F failures on all nodes, the failures of a node with the share w of the hours are binomial(F, w), if failures
-    are Poisson at any common rate. Source: Przyborowski and Wilenski, Biometrika 31 (1940).
+    Given F failures on all nodes, the failures of a node with share w of the hours are binomial(F, w) if failures are
+    Poisson at any common rate. Source: Przyborowski and Wilenski, Biometrika 31 (1940).
 
     Parameters
     ----------
@@ -243,7 +245,7 @@ def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Flo
     Returns
     -------
     array of float
-        P-values [0..1]; NaN without hours.
+        P-values [0..1], or NaN for nodes without hours.
 
     Examples
     --------
@@ -254,17 +256,17 @@ def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Flo
     from scipy.special import betainc
 
     share = hours / np.where(all_hours > 0, all_hours, np.nan)
-    # The chance of at least k of n is the incomplete beta function I_w(k, n - k + 1).
+    # The probability of at least k of n is the incomplete beta function I_w(k, n - k + 1).
     least = np.maximum(found, 1)
     values = np.where(found > 0, betainc(least, all_found - least + 1, share), np.where(np.isnan(share), np.nan, 1.0))
     return np.clip(values, 0.0, 1.0)
 
 
 def adjust(p_values: Floats) -> Floats:
-    """Return p-values adjusted for multiple testing by Holm's step-down method.
+    """Adjust p-values for multiple testing by Holm's step-down method.
 
-    If nodes with an adjusted value of at most a are named, the chance of naming any good node is at most a, whatever
-    the dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    If nodes with an adjusted value of at most a are named, the probability of naming any good node is at most a,
+    whatever the dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 
     Examples
     --------
@@ -279,15 +281,15 @@ def adjust(p_values: Floats) -> Floats:
 
 
 LEVEL = 0.05
-"""Chance of naming any node if all nodes are equally good [0..1]."""
+"""Probability of naming any node if all nodes are equally good [0..1]."""
 _ROUNDS = 10
-"""Maximum number of rounds in which suspects are removed and all nodes are tested again; each costs as much as the
-first."""
+"""Maximum number of rounds in which suspects are removed and all nodes are tested again. Each round costs as much as
+the first."""
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """The result for each node; all arrays have one value per node, NaN if unknown."""
+    """The test results. All arrays have one value per node, which is NaN if unknown."""
 
     expected: Floats
     """Failures expected at the risk of the nodes that are not suspect."""
@@ -295,8 +297,8 @@ class Suspects:
     adjusted: Floats
     """The p-values adjusted for multiple testing by Holm's method."""
     without_one_user: Floats
-    """The p-values without the node's user with the most failures; NaN if `adjusted` is above 0.05 or no user is
-    known."""
+    """The p-values without the user with the most failures on the node, or NaN if `adjusted` is above 0.05 or no user
+    is known."""
     suspect: Bools
 
 
@@ -306,13 +308,13 @@ class Failures(Protocol):
     nodes: int
 
     def expected(self, good: Bools) -> Floats:
-        """Return the failures expected of each node at the risk of the good nodes."""
+        """Return the number of failures expected on each node at the risk of the good nodes."""
 
     def p_values(self, good: Bools) -> Floats:
-        """Return, for each node, the chance of at least its failures at the risk of the good nodes."""
+        """Return, for each node, the probability of at least its failures at the risk of the good nodes."""
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the chances of some nodes without the user with the most failures there; NaN if no user is known."""
+        """Return some nodes' p-values without the user with the most failures there, or NaN if no user is known."""
 
 
 def find_suspects(failures: Failures) -> Suspects:
@@ -340,7 +342,7 @@ def find_suspects(failures: Failures) -> Suspects:
 
 
 class StratifiedFailures:
-    """Failures among trials in strata: all trials of a stratum have the same risk, on any node.
+    """Failures among trials in strata, where all trials of a stratum have the same risk on any node.
 
     Parameters
     ----------
@@ -364,7 +366,7 @@ class StratifiedFailures:
         self._rows_of_user = np.split(order, np.flatnonzero(np.diff(self._user[order])) + 1)
 
     def expected(self, good: Bools) -> Floats:
-        """Return the sum over the strata of F * n / N, with F and N of the good nodes.
+        """Sum F * n / N over the strata, with F and N of the good nodes.
 
         If no good node has trials in a stratum, the node's own failures are used as the expected number.
         """
@@ -376,14 +378,15 @@ class StratifiedFailures:
         return sums
 
     def p_values(self, good: Bools) -> Floats:
-        """Return the exact chances (see `excess_among_trials`); nodes that are not good are compared with good ones."""
+        """Return the exact p-values (see `excess_among_trials`), comparing nodes that are not good with good ones."""
         totals = self._totals(np.flatnonzero(good[self._row_node]))
         return np.array([self._p_value(self._rows(node), totals, own=bool(good[node])) for node in range(self.nodes)])
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
-        """Return the chances without the trials of the user with the most failures on the node in question.
+        """Return the p-values without the trials of the user with the most failures on the node in question.
 
-        Among equals, the user with more trials is removed. Trials of unknown users count as trials of one user.
+        If several users have the most failures, the one with the most trials is removed. Trials of unknown users count
+        as trials of one user.
         """
         p_values = np.full(len(nodes), np.nan)
         if not self._named:
@@ -427,7 +430,7 @@ class StratifiedFailures:
 
 
 class HourlyFailures:
-    """Failures per node-hour: every node-hour has the same risk.
+    """Failures per node-hour, where every node-hour has the same risk.
 
     Parameters
     ----------
@@ -442,12 +445,12 @@ class HourlyFailures:
         self._failed, self._hours = failed, hours
 
     def expected(self, good: Bools) -> Floats:
-        """Return F * h / H, with F and H of the good nodes; NaN if these have no hours."""
+        """Return F * h / H, with F and H of the good nodes, or NaN if these have no hours."""
         hours = self._hours[good].sum()
         return self._hours * (self._failed[good].sum() / hours) if hours > 0 else np.full(self.nodes, np.nan)
 
     def p_values(self, good: Bools) -> Floats:
-        """Return the binomial chances (see `excess_over_time`); NaN without hours."""
+        """Return the binomial p-values (see `excess_over_time`), or NaN for nodes without hours."""
         failed = self._failed[good].sum() + np.where(good, 0, self._failed)
         return excess_over_time(
             self._failed, self._hours, failed, self._hours[good].sum() + np.where(good, 0, self._hours)
@@ -459,7 +462,7 @@ class HourlyFailures:
 
 
 def _codes(values: pl.Series) -> Ints:
-    """Return a code for each value, from 0 without gaps, equal for equal values; NULL counts as a value."""
+    """Return a code for each value, from 0 without gaps and equal for equal values; NULL counts as a value."""
     return np.unique(values.rank("dense").fill_null(0).to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 
@@ -502,7 +505,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 
 def _judged(con: duckdb.DuckDBPyConnection, nodes: pl.DataFrame, exposure: str) -> list[pl.Series]:
-    """Return the columns from trials on; unknown for nodes without exposure."""
+    """Return the columns from `trials` on, unknown for nodes without exposure."""
     if exposure == "node_hours":
         tried, failed = nodes["attempts"].to_numpy(), nodes["failed_attempts"].to_numpy()
         failures: Failures = HourlyFailures(failed, nodes["node_hours"].to_numpy())

@@ -1,4 +1,4 @@
-"""Failures of nodes in node_events: the times between them, rates of nodes, coincidences, and gangs hit."""
+"""Failures of nodes in node_events: times between them, rates per node, coincidences, and gangs hit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.timeline import TimelineTable
 
 _OF_NODE_EVENTS = partial(timeline_of, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
-"""Makes a timeline of failures with these tables and views; the other fields are given later."""
+"""Makes a failure timeline with these tables and views; the other fields are given later."""
 
 _SEED = 1
 
@@ -50,7 +50,7 @@ LEAST_FAILURES = 20
 """Minimum number of failures for fitting distributions, as in `tracekit fit`."""
 
 MARGIN = 4.0
-"""Minimum AIC difference for preferring another law to the exponential one. From 4 on the law with the higher AIC has
+"""Minimum AIC difference for preferring another law to the exponential one. From 4 on, the law with the higher AIC has
 considerably less support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
 
 
@@ -66,7 +66,7 @@ def _times_between(con: duckdb.DuckDBPyConnection, _: Mapping[str, int | float |
 
 
 def _frame(rows: list[dict[str, Any]], timeline: TimelineTable, whole: Collection[str]) -> pl.DataFrame:
-    """Return the rows of a timeline as a frame; numbers are 64-bit floats, except in columns of counts."""
+    """Return a timeline's rows as a frame; numbers are 64-bit floats, except in count columns."""
     kinds = {
         column.name: pl.String if column.unit == "text" else pl.Int64 if column.name in whole else pl.Float64
         for column in timeline.columns
@@ -114,7 +114,7 @@ def _laws(found: Intervals) -> dict[str, Any]:
 TIMES_BETWEEN_FAILURES = _OF_NODE_EVENTS(
     "failures/time_between",
     name="times_between_failures",
-    title="Distributions of the time between failures of nodes",
+    title="Distributions of the time between node failures",
     also_columns=(_PLACE,),
     compute=_times_between,
 )
@@ -148,13 +148,13 @@ def _node_rates(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float
 
 
 def _shrunk(number: Ints, hours: Floats, times: float) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return mean, 2.5 % and 97.5 % quantile of each node's rate [1/1000 d], and P(rate > times * the cluster's)."""
+    """Return each node's mean rate, its 2.5 % and 97.5 % quantiles [1/1000 d], and P(rate > times * cluster rate)."""
     from scipy.special import gammaincc, gammaincinv
 
     law = gamma_rates(number, hours).parameters
     bar = times * number.sum() / hours.sum()
     if law["shape"] >= ALIKE:
-        # The nodes do not differ measurably, so each has the cluster's rate.
+        # The nodes do not measurably differ, so each has the cluster's rate.
         rate = np.full(hours.size, law["rate"])
         return rate * _PER, rate * _PER, rate * _PER, (rate > bar).astype(np.float64)
     shape, weight = law["shape"] + number, law["shape"] / law["rate"] + hours
@@ -241,7 +241,7 @@ def _together(
 
 
 def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int) -> tuple[float, float]:
-    """Return the pairs in one rack expected if racks are reassigned, and the chance of at least the observed pairs."""
+    """Return the same-rack pairs expected if racks are reassigned, and the probability of at least the observed."""
     sizes = np.bincount(rack[rack >= 0])
     nodes = int(sizes.sum())
     share = float((sizes * (sizes - 1)).sum()) / max(nodes * (nodes - 1), 1)
@@ -311,7 +311,7 @@ def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dic
 
 
 def _orders(count: int, most: int, placed: str) -> list[Ints]:
-    """Return orders of all nodes; the first nodes of each form a set of neighbours, or of random nodes."""
+    """Return orders of all nodes; the first nodes of each order form a set of neighbours or of random nodes."""
     number = min(most, count)
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
@@ -330,6 +330,6 @@ def _known(value: float) -> float | None:
 GANG_HITS = _OF_NODE_EVENTS(
     "failures/by_gang",
     name="gang_hits",
-    title="How likely a multi-node job is hit by a failure",
+    title="Probability that a failure hits a multi-node job",
     compute=_gang_hits,
 )

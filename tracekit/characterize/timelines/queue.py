@@ -39,7 +39,7 @@ _JOB_COLUMNS = (
     AnswerColumn("gpu_class", "class", "the job's size class"),
     AnswerColumn("class_order", "number", "order of the class"),
 )
-"""Columns that both timelines of the queue have after job_id and attempt."""
+"""Columns that both queue timelines have after job_id and attempt."""
 _QUEUE_TIMELINE = partial(
     TimelineTable,
     tables=("jobs", "attempts"),
@@ -56,11 +56,11 @@ _QUEUE_TIMELINE = partial(
     by_cluster=True,
     params=(QUOTA, CAPACITY),
 )
-"""Makes a timeline of the queue with these tables, views and parameters; the other fields are given later."""
+"""Makes a queue timeline with these tables, views and parameters; the other fields are given later."""
 
 
 class _Room(NamedTuple):
-    """The GPUs that tenants used and could use through time, and the free nodes of clusters."""
+    """The GPUs that tenants used and could use over time, and the clusters' free nodes."""
 
     used: list[Steps]
     allowed: list[Steps]
@@ -80,7 +80,7 @@ class _Room(NamedTuple):
         *,
         half_steps: bool = False,
     ) -> _Room:
-        """Return the room of the tenants in `groups`; `half_steps` applies to used and free GPUs (`free_nodes`)."""
+        """Return the room for the tenants in `groups`; `half_steps` applies to used and free GPUs (`free_nodes`)."""
         held, lost = running(con, source, with_gpus=True)
         used = (held.half_steps() if half_steps else held).by_tenant(len(groups))
         allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
@@ -132,7 +132,7 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
     cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
     for rows in np.split(order, cuts) if len(order) else []:
         gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
-        # Neither reason applies to a job without GPUs.
+        # Neither cause applies to a job without GPUs.
         rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop uses these rows
         if gpus <= 0 or not len(rows):
             continue
@@ -156,7 +156,7 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
 
 
 def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.Series:
-    """Return the main cause of each wait; the first among equals."""
+    """Return the main cause of each wait, or the first if several are equal."""
     main = np.argmax(np.stack([fair, fragmented, other]), axis=0)
     words = pl.Series(["fair_share", "fragmentation", "other", "none"])
     return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
@@ -169,19 +169,19 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait"),
         *_JOB_COLUMNS,
-        AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
+        AnswerColumn("wait_us", "us", "the wait; the next three columns add up to it exactly"),
         AnswerColumn("fair_share_us", "us", "time in which the job would have exceeded the quota of the VC"),
         AnswerColumn(
             "fragmentation_us", "us", "time in which the quota had room, but no nodes with the requested locality did"
         ),
         AnswerColumn("other_us", "us", "the rest"),
-        AnswerColumn("cause", "text", "the main cause of the wait: fair_share, fragmentation, other; none for 0 s"),
+        AnswerColumn("cause", "text", "main cause of the wait: fair_share, fragmentation, other, or none if it is 0 s"),
     ),
-    rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs of v in use) + g > (quota of v);
-otherwise fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that fit them; otherwise
-other. Waits with unknown ends and negative waits are excluded. A job without GPUs, or of unknown size, waits only for
-other reasons. Source: the two kinds of delay are those of Philly (ATC'19); the test is ours, because quotas are not
-published.""",
+    rule="""Each moment of a wait for g GPUs in the VC v has one cause. The cause is fair_share while (GPUs of v in use)
++ g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes of the cluster
+that fit them, and other at all other times. Waits with unknown ends and negative waits are excluded. A job without
+GPUs, or of unknown size, waits only for other reasons. The two kinds of delay come from Philly (ATC'19); the test is
+ours, because quotas are not published.""",
     compute=_wait_causes,
 )
 
@@ -249,7 +249,7 @@ def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
-    """Return masks of the starts before an earlier queued job left the queue, and of the overtaken jobs."""
+    """Return masks of the starts before a job queued earlier left the queue, and of the overtaken jobs."""
     order = np.argsort(since, kind="stable")
     queued = since[order]
     latest = np.maximum.accumulate(until[order])
@@ -264,8 +264,8 @@ def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bool
 def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
     """Return the size of the smallest job that each out-of-order start overtook.
 
-    There are few sizes. We try each, smallest first: a job up to that size was overtaken if the last of these jobs to
-    leave the queue left after the start.
+    There are only a few sizes, so we try each, smallest first: a job up to that size was overtaken if the last of these
+    jobs to leave the queue left after the start.
     """
     order = np.argsort(since, kind="stable")
     ahead = np.searchsorted(since[order], jumper_since, side="left")
@@ -288,14 +288,14 @@ QUEUE_ORDER = _QUEUE_TIMELINE(
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn(
-            "attempt", "number", "the attempt that ended the wait; NULL for a job that left the queue without one"
+            "attempt", "number", "the attempt that ended the wait; NULL if the job left the queue without an attempt"
         ),
         *_JOB_COLUMNS,
-        AnswerColumn("started", "true or false", "whether the job started; otherwise it left the queue"),
+        AnswerColumn("started", "true or false", "whether the job started, rather than left the queue"),
         AnswerColumn(
-            "out_of_order", "true or false", "whether it started while a job that queued earlier still waited"
+            "out_of_order", "true or false", "whether the job started while a job queued earlier was still waiting"
         ),
-        AnswerColumn("overtaken", "true or false", "whether a job that queued later started while it waited"),
+        AnswerColumn("overtaken", "true or false", "whether a job queued later started while the job was waiting"),
         AnswerColumn(
             "harmless",
             "true or false",
@@ -303,10 +303,10 @@ QUEUE_ORDER = _QUEUE_TIMELINE(
         ),
     ),
     rule="""Only jobs with GPUs in the same VC are compared. A start at s of a job queued at q is out of order if
-another job queued before q and was still waiting after s. It is harmless if even the smallest overtaken job could not
-have been placed at s: the VC's quota had no room for it, or no nodes with the requested locality were free. GPUs
-released at s count as free, and so do GPUs taken at s. A job still pending at the end of the trace has waited through
-all starts; other unknown or negative waits are excluded. Source: the question is Philly's (ATC'19); the test is
-ours.""",
+another job was queued before q and was still waiting after s. The start is harmless if even the smallest overtaken job
+could not have been placed at s, because the VC's quota had no room for it or no nodes with the requested locality were
+free. GPUs released at s count as free, and so do GPUs taken at s. A job still pending at the end of the trace has
+waited through all starts; other unknown or negative waits are excluded. The question comes from Philly (ATC'19); the
+test is ours.""",
     compute=_queue_order,
 )

@@ -1,1 +1,1 @@
-"""Score how closely generators reproduce a log: fit them to its first part and judge them on its last part."""
+"""Score how closely generators reproduce a log by fitting them to its first part and judging them on its last part."""

@@ -1,8 +1,8 @@
-"""Split a log into a part that generators learn from and a part that judges them; compare workloads with the latter.
+"""Split a log into a part from which generators learn and a held-out part, and compare workloads with the latter.
 
-A part consists of whole days by the log's clock. Its jobs are complete: a run that continues beyond the end of its part
-is known in full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in a
-replay.
+A part consists of whole days by the log's clock. Its jobs are complete, so a run that continues beyond the end of its
+part is known in full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in
+a replay.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 MOST_SCORED = 100_000
-"""Maximum number of jobs in both parts; only the last whole days of the log up to this number are used."""
+"""Maximum number of jobs in both parts; only the log's last whole days with up to this many jobs are used."""
 _HELD_OUT = 0.3
-"""Share of the days that generators are judged on."""
+"""Share of the days on which generators are judged."""
 _STRAGGLERS = 0.01
-"""The first days are left out if they contain less than this share of the jobs, because generators learn nothing from a
-few jobs long before the others."""
+"""Share of the jobs below which the first days are excluded, because generators learn nothing from a few jobs that come
+long before the others."""
 _LEAST_DAYS = 7
 """Minimum number of days in both parts together."""
 _LEAST_JOBS = 100
@@ -46,11 +46,11 @@ _LEAST_JOBS = 100
 
 @dataclass(frozen=True)
 class Split:
-    """Split of the log; times are UTC [us since 1970]."""
+    """The split of a log, with times in UTC [us since 1970]."""
 
     begin_us: int
     cut_us: int
-    """End of the part to learn from, and beginning of the held-out part."""
+    """End of the learning part, and beginning of the held-out part."""
     end_us: int
     learned_days: int
     days: int
@@ -58,7 +58,7 @@ class Split:
     learned_jobs: int
     jobs: int
     starts_us: tuple[int, ...]
-    """Beginnings of blocks inside the part to learn from; each is as long as the held-out part, and half of it overlaps
+    """Beginnings of blocks within the learning part. Each block is as long as the held-out part and half overlaps
     the next block."""
 
 
@@ -91,7 +91,7 @@ def split_of(trace: Trace) -> Split | str:
 
     step = max(1, held // 2)
     starts = tuple(utc(day) for day in range(skipped, cut - held + 1, step))
-    # Include the day before, because readers of the part leave out its first day, which may be incomplete.
+    # The day before is included, because readers of the part exclude its first day, which may be incomplete.
     begin = utc(skipped - 1)
     return Split(begin, utc(cut), utc(jobs.size), days - held, held, learned_jobs, held_jobs, starts)
 
@@ -127,7 +127,7 @@ def write_jobs(trace: Trace, jobs: pl.DataFrame, out: Path, *, attempts: pl.Data
         return writer.commit(replace(trace.manifest, tables=writer.tables()))
 
 
-# The figures that a workload is judged by (gaps, hourly counts, sizes, run times, loads), and their distances.
+# Compute the figures by which a workload is judged (gaps, hourly counts, sizes, run times, loads) and their distances.
 
 ROWS: Mapping[str, str] = {
     "gap_distribution": "distance",
@@ -147,11 +147,11 @@ ROWS: Mapping[str, str] = {
     "wait_srtf_mean_s": "wait",
     "wait_srtf_p90_s": "wait",
 }
-"""The rows of the score table, each with its comparison to the log's value. 'distance' is a distance between two
-distributions, 'difference' the absolute difference of two values, and 'ratio' the absolute logarithm of their ratio.
-'wait' is the same as 'ratio', after adding `LEAST_WAIT_S` to both waits."""
+"""The rows of the score table, each with the kind of comparison with the log's value. 'distance' is a distance between
+two distributions, 'difference' is the absolute difference of two values, and 'ratio' is the absolute logarithm of their
+ratio. 'wait' is the same as 'ratio', after adding `LEAST_WAIT_S` to both waits."""
 LEAST_WAIT_S = 60.0
-"""Time added to waits before a comparison; without it, a few seconds against no wait would be an infinite ratio."""
+"""Time added to waits before a comparison, because otherwise a few seconds against no wait would be infinite."""
 _LEAST_TAIL = 10
 """Minimum number of jobs above a run time quantile."""
 _HOUR_US = 3_600_000_000
@@ -159,19 +159,19 @@ _HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of the workload of some days."""
+    """Figures of a workload over a number of days."""
 
     gaps: Floats
-    """Times between successive submissions, divided by their mean [1]; empty if none is above 0."""
+    """Times between successive submissions divided by their mean [1]; empty if none is above 0."""
     sizes: pl.DataFrame
     """Number of GPUs, and the share of jobs that request it: gpu_count, share."""
     values: dict[str, float]
-    """Known values of the rows that are single values, by row."""
+    """Known values by row, for the rows that are single values."""
     gpu_hours: float
-    """GPU-hours of the jobs, from their complete run times [h]."""
+    """GPU-hours of the jobs, based on their complete run times [h]."""
 
     def with_waits(self, waits: Mapping[str, float]) -> Figures:
-        """Return these figures with the rows of waits from a replay."""
+        """Return these figures with the wait rows from a replay."""
         return replace(self, values={**self.values, **waits})
 
 
@@ -192,7 +192,7 @@ def figures_of(trace: Trace, days: int) -> Figures:
     Parameters
     ----------
     days : int
-        Number of days, for the figures per day.
+        Number of days, used for the figures per day.
     """
     jobs = read_jobs(trace).frame.filter(pl.col("submit_us").is_not_null())
     hour = jobs["submit_us"].to_numpy() // _HOUR_US
@@ -222,7 +222,7 @@ def figures_of(trace: Trace, days: int) -> Figures:
 
 
 def _autocorrelation(levels: Floats, lag: int) -> float | None:
-    """Return the autocorrelation at a lag, or None if there are fewer than twice as many values or all are the same."""
+    """Return the autocorrelation at a lag, or None if there are fewer than twice as many values or all are equal."""
     levels = levels - levels.mean()
     whole = float(levels @ levels)
     if levels.size < 2 * lag + 1 or whole <= 1e-12 * levels.size:
@@ -257,8 +257,8 @@ def _distance(row: str, log: Figures, other: Figures) -> float | None:
     if log.sizes.is_empty() or other.sizes.is_empty():
         return None
     both = log.sizes.join(other.sizes, on="gpu_count", how="full", suffix="_other").fill_null(0.0)
-    # Total variation is half the sum of the absolute differences. The rows have no fixed order. An exact sum does not
-    # depend on the order, so equal distances stay equal.
+    # Total variation is half the sum of the absolute differences. The rows have no fixed order, but an exact sum does
+    # not depend on the order, so equal distances stay equal.
     return math.fsum((both["share"] - both["share_other"]).abs()) / 2
 
 

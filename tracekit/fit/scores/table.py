@@ -1,15 +1,15 @@
-"""Score the generators of a log: each learns from the first part and is judged on the last part, like naive baselines.
+"""Score generators of a log. Like naive baselines, each learns from the first part and is judged on the last part.
 
 Each row of the table is one figure of a workload (`parts.ROWS`). A generator's distance in a row is the median, over
-seeds, of the distance between its figure and that of the held-out part. In each row generators and baselines are
-ranked; equal distances share their mean rank. Distances below that of the log's own blocks count as equal to it,
-because the parts of a log differ by as much. A generator's score is its mean rank over the rows; the lowest
+seeds, of the distance between its figure and that of the held-out part. In each row, generators and baselines are
+ranked, and equal distances share their mean rank. Distances below that of the log's own blocks count as equal to it,
+because the parts of a log differ by as much. A generator's score is its mean rank over the rows, and the lowest score
 is best. If scores differ by half a rank or less, the generator that keeps more of the log is chosen.
 
 Gaps and hourly counts are compared relative to their means. For waits, arrivals are sped up or slowed down until the
 GPU-hours per day equal those of the held-out part; otherwise a part whose load differs from the rest of the log would
-make all generators equally wrong. The amount of work per day has its own rows. The log itself is judged in the same way
-for comparison: blocks of its first part, as long as the held-out part.
+make all generators equally wrong. The amount of work per day has separate rows. For comparison, the log itself is
+judged in the same way, using blocks of its first part that are as long as the held-out part.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Replay a workload: waits under three policies, on the same machines and at the same load for all workloads.
+# Replay a workload to get its waits under three policies, on the same machines and at the same load as all others.
 
 POLICIES = ("fifo", "easy", "srtf")
-"""Policies in the rows of waits."""
+"""Policies in the wait rows."""
 STATED_LOAD = 0.9
-"""Requested GPU time divided by that of the machines, if the log's own machines are unknown or cause no waits."""
+"""Requested GPU time / that of the machines, used if the log's own machines are unknown or cause no waits."""
 _NOBODY_S = 60.0
-"""90th percentile of FIFO waits below which too few jobs wait for a comparison [s]."""
+"""The 90th percentile of FIFO waits below which too few jobs wait for a comparison [s]."""
 _GPUS_PER_NODE = 8
 
 
@@ -59,14 +59,14 @@ class Machines:
     """The machines on which the workloads of a table run."""
 
     file: Path | None
-    """Cluster file; None means the machines in the Trace's tables."""
+    """Cluster file, or None for the machines in the Trace's tables."""
     cluster: str | None
     """The cluster to use, if there are several."""
     words: str
 
 
 def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, float]:
-    """Return mean and 90th percentile of first start minus submission [s], by row, without jobs that never start.
+    """Return the mean and 90th percentile of first start minus submission [s] by row, without jobs that never start.
 
     Jobs arrive `load` times as fast. The result is empty if these jobs cannot be replayed on these machines.
     """
@@ -98,8 +98,8 @@ def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, floa
 def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
-    The log's own machines are used if they are known and 1 in 10 jobs waits there. Otherwise, the machines are 8-GPU
-    nodes, as many as give the load `STATED_LOAD`.
+    The log's own machines are used if they are known and 1 in 10 jobs waits there. Otherwise, the machines are the
+    number of 8-GPU nodes that gives the load `STATED_LOAD`.
 
     Parameters
     ----------
@@ -131,10 +131,10 @@ def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tup
     return stated, waits(trace, stated)
 
 
-# Draw naive workloads as baselines for the generators: jobs one by one, at a constant rate.
+# Draw naive workloads as baselines for the generators, with jobs one by one at a constant rate.
 
 BASELINES = ("poisson_jobs", "poisson_lognormal")
-"""Jobs of the log one by one, with Poisson arrivals at its mean rate; and the same with run times from a single
+"""The log's jobs one by one, with Poisson arrivals at the log's mean rate, and the same with run times from a single
 lognormal distribution with the mean and standard deviation of the logarithms of run times above 0."""
 
 
@@ -167,9 +167,9 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step
 GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
 """Generators that are scored in addition to `BASELINES`."""
 _PREFERRED = ("resample", "hybrid_arrivals", "hybrid_jobs", "model")
-"""Order of choice between generators with similar scores; the first keeps the most of the log."""
+"""Order of preference among generators with similar scores; the first keeps the most of the log."""
 _ALIKE = 0.5
-"""Mean ranks that differ by at most this are tied; on the Philly jobs of autumn 2017 they vary by 0.3 over seeds."""
+"""Maximum difference of tied mean ranks; on the Philly jobs of autumn 2017, these vary by 0.3 over seeds."""
 _MOST_BLOCKS = 5
 """Maximum number of blocks of the first part used to measure how much the log differs from itself."""
 
@@ -182,7 +182,7 @@ def score(trace: Trace, seeds: int, progress: Progress, *, shared: Ledger | None
     trace : Trace
         The log.
     seeds : int
-        Number of workloads drawn per generator; with 0, nothing is scored.
+        Number of workloads drawn per generator, or 0 to score nothing.
     progress : Progress
         Receives progress updates.
     shared : Ledger, optional
@@ -191,7 +191,7 @@ def score(trace: Trace, seeds: int, progress: Progress, *, shared: Ledger | None
     Raises
     ------
     UnfinishedError
-        `shared` only gathers, but workloads are missing.
+        `shared` only gathers results, but workloads are missing.
     OutputError
         The folder of `shared` cannot be written.
     """
@@ -218,17 +218,17 @@ def _unscored(reason: str) -> dict[str, Any]:
 
 @dataclass
 class _Bench:
-    """The parts of a log, the figures of the held-out part, and the model of the part to learn from."""
+    """The parts of a log, the figures of the held-out part, and the model of the learning part."""
 
     trace: Trace
     split: Split
     folder: Path
     learned: Trace
-    """The part to learn from."""
+    """The learning part."""
     log: Figures
     """Figures of the held-out part."""
     machines: Machines | None
-    """None if GPUs or run times are unknown."""
+    """The machines, or None if GPUs or run times are unknown."""
     _fitted: WorkloadModel | None = None
 
     @classmethod
@@ -243,7 +243,7 @@ class _Bench:
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
     def scores(self, seeds: int, progress: Progress, ledger: Ledger) -> dict[str, Any]:
-        """Draw and judge each generator, and assemble the table; each workload is a run in the ledger.
+        """Draw and judge each generator and assemble the table; each workload is a run in the ledger.
 
         Raises
         ------
@@ -302,7 +302,7 @@ class _Bench:
         return generate(self.learned, out, days=days, seed=seed, method=method, model=model, hybrid=half or None)
 
     def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Any]:
-        """Return {'rows': the rows of one workload}; waits are measured at the load of the held-out part."""
+        """Return {'rows': the rows of one workload}, with waits measured at the load of the held-out part."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             made = make(Path(name) / "trace")
             if not made.has("jobs"):
@@ -314,7 +314,7 @@ class _Bench:
 
 
 def _or_why_not(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a result, or {'why_not': why nothing can be scored}, which every shard then reports in the same way."""
+    """Return a result, or {'why_not': the reason why nothing can be scored}, which all shards then report alike."""
     try:
         return make()
     except UsageError as error:
@@ -339,7 +339,7 @@ def _table(
         if not found:
             continue
         blocks_apart = _spread(row, blocks)
-        # Distances below those between the log's own blocks are chance, so they count as equal.
+        # Distances below those between the log's own blocks are noise, so they count as equal.
         floor = 0.0 if blocks_apart is None else float(blocks_apart["distance"])
         for name, rank in _ranks({name: max(one["distance"], floor) for name, one in found.items()}).items():
             ranks[name].append(rank)
@@ -368,7 +368,7 @@ def _table(
 
 
 def _best(rank: dict[str, float]) -> str | None:
-    """Return the first generator whose mean rank is tied with the lowest, or None if there is none."""
+    """Return the first generator whose mean rank is tied with the lowest, or None if there are no generators."""
     return next((name for name, mine in rank.items() if mine <= min(rank.values()) + _ALIKE), None)
 
 
@@ -387,7 +387,7 @@ def _spread(row: str, runs: list[dict[str, Judged]]) -> dict[str, Any] | None:
 
 
 def _ranks(distances: dict[str, float]) -> dict[str, float]:
-    """Return the rank of each distance, 1 for the smallest; equal distances share the mean of their ranks."""
+    """Return the rank of each distance, from 1 for the smallest; equal distances share the mean of their ranks."""
     values = np.array(list(distances.values()))
     below = (values[:, None] > values[None, :]).sum(axis=1)
     equal = (values[:, None] == values[None, :]).sum(axis=1)

@@ -1,8 +1,8 @@
-"""Compute timelines per cluster, each in a Spark task, if the clusters share no nodes.
+"""Compute timelines per cluster, with one Spark task per cluster, if the clusters share no nodes.
 
-A task sees the jobs of one cluster with their attempts and placements, and the nodes of the cluster. It receives the
-window of the whole trace, the step that suits all clusters, and the observed GPUs of the nodes. If a node belongs to no
-cluster or serves two, or the notes of the parts cannot be combined, the timeline is computed on this machine.
+A task sees one cluster's nodes and jobs, with their attempts and placements. It receives the window of the whole trace,
+the step that suits all clusters, and the nodes' observed GPUs. If a node belongs to no cluster or serves two, or the
+parts' notes cannot be combined, the timeline is computed on this machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClusterPart:
     timeline: str
     params: Mapping[str, Value]
     handed: Mapping[str, bytes]
-    """Rows of the views of the whole trace, as Arrow streams, by name."""
+    """Rows of the views over the whole trace, as Arrow streams, by name."""
 
 
 def run_by_cluster(
@@ -68,7 +68,7 @@ def run_by_cluster(
     timeline: TimelineTable,
     params: Mapping[str, Value],
 ) -> TimelineRows | None:
-    """Return the rows of a timeline, computed with one task per cluster; None if it must be computed as a whole.
+    """Compute a timeline with one task per cluster and return its rows, or None if it must be computed as a whole.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ def run_by_cluster(
 
 
 def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
-    """Return whether every node belongs to a single cluster that has jobs, and serves no other."""
+    """Return whether every node belongs to a single cluster that has jobs and serves no other cluster."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
-        # A timeline that reads no nodes can be divided. A timeline that reads nodes has these tables, possibly empty.
+        # A timeline that reads no nodes can be divided. One that reads nodes has these tables, which may be empty.
         tables = {"nodes", "placements", "node_events"} & present
         return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]

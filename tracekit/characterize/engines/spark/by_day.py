@@ -1,7 +1,7 @@
-"""Process telemetry by day: DuckDB runs inside Spark tasks, one day per task, and Spark merges the results.
+"""Process telemetry by day: DuckDB runs in Spark tasks, one day per task, and Spark merges the results.
 
-Facts about all days are computed first and passed to each task as rows: the begin and end of the samples, the time that
-a sample represents, and the number of GPUs of each node. The SQL stays in DuckDB's dialect and is not translated here.
+Facts about all days are computed first and passed to each task as rows: when the samples begin and end, the time that a
+sample represents, and the number of GPUs of each node. The SQL stays in DuckDB's dialect and is not translated here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TELEMETRY = ("gpu_utilization", "host_utilization")
 """Tables that are split by day; each task reads the other tables in full."""
 
 MOST_MERGED_ROWS = 5_000_000
-"""Maximum merged rows passed to the tasks of a later merge; with more, Spark's SQL does that merge."""
+"""Maximum number of merged rows passed to the tasks of a later merge; beyond it, Spark's SQL does that merge."""
 
 _MEMORY = "1GB"
 _BATCH = 10_000
 TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
-"""Spark's names for DuckDB types, if the names differ."""
+"""Spark's names for DuckDB types whose names differ."""
 
 
 def stream_of(table: pa.Table) -> bytes:
@@ -55,7 +55,7 @@ class Part:
     sql: str
     params: Mapping[str, Value]
     known: Mapping[str, bytes]
-    """Merged rows of earlier steps, as Arrow streams, by their name in SQL."""
+    """Merged rows of earlier steps, as Arrow streams, by name in SQL."""
     views: Mapping[str, str]
     """The shared views that read the merged rows, by name, in DuckDB's dialect."""
     columns: tuple[str, ...] = field(default=())
@@ -72,7 +72,7 @@ def merge_by_day(
     session : SparkSession
         The session that runs the tasks.
     con : DuckDB connection
-        A connection on this machine with everything that the part's statement names; used only to find types.
+        A connection on this machine with everything that the part's statement names, used only to find types.
     trace : Trace
         The Trace.
     part : Part
@@ -115,7 +115,7 @@ def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
         for name, sql in part.views.items():
             con.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
         found = con.execute(f"SELECT {', '.join(part.columns)} FROM ({part.sql})", dict(part.params) or None)
-        # Spark reads a time without a zone as local time of the machine.
+        # Spark reads a time without a zone as the machine's local time.
         times = [
             k for k, column in enumerate(found.description or ()) if str(column[1]).upper().startswith("TIMESTAMP")
         ]

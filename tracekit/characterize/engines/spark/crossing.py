@@ -53,7 +53,7 @@ def spark_sql(sql: str, where: Path) -> str:
 
 
 def to_spark(tree: exp.Expr, where: Path, *, large: bool = False) -> str:
-    """Return the statement of a tree in Spark's dialect, changing the tree; if `large`, percentiles use value counts.
+    """Return a tree's statement in Spark's dialect, changing the tree; if `large`, percentiles use value counts.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _SECONDS = 120.0
 
 
 class SparkEngine(Engine):
-    """Spark on the files of the Trace, which every machine must see at the same path.
+    """Spark on the Trace's files, which every machine must see at the same path.
 
     Parameters
     ----------
@@ -103,9 +103,9 @@ class SparkEngine(Engine):
         spark_sql(query.sql, query.path)
 
     def notes(self, query: Query) -> tuple[str, ...]:
-        """Return notes on untested cases: a user's own SQL, and other releases of Spark and sqlglot."""
+        """Return notes on untested cases: a user's own SQL, and untested releases of Spark and sqlglot."""
         own = query.path.suffix == ".sql" and not query.shipped
-        words = "the SQL was translated to Spark's dialect; if it uses what no shipped query uses, compare with DuckDB"
+        words = "the SQL was translated to Spark's dialect; if it goes beyond the shipped queries, compare with DuckDB"
         return (*untried(), *([words] if own else []))
 
     def timeline(
@@ -116,7 +116,7 @@ class SparkEngine(Engine):
         timeline: TimelineTable,
         params: Mapping[str, Value],
     ) -> TimelineRows:
-        """Compute a timeline: one Spark task per cluster if the clusters share no nodes, otherwise on this machine.
+        """Compute a timeline with one Spark task per cluster if the clusters share no nodes, otherwise on this machine.
 
         A single cluster is one sequence of events, so it is computed on one machine.
         """
@@ -132,7 +132,7 @@ class SparkEngine(Engine):
         return timeline.compute(con, params) if found is None else found
 
     def rows(self, asked: Asked) -> pl.DataFrame:
-        """Run the SQL on Spark, and return its rows with DuckDB's names and types.
+        """Run the SQL on Spark and return its rows with DuckDB's names and types.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class SparkEngine(Engine):
             return frame_of(views.rows(tree, asked.values, query.path), wanted)
 
     def _views(self, trace: Trace, empty: frozenset[str], con: duckdb.DuckDBPyConnection) -> TraceViews:
-        """Return the names that SQL may use for a Trace; `con` holds them on this machine."""
+        """Return the names that SQL may use for a Trace; `con` provides them on this machine."""
         from tracekit.characterize.engines.spark.tables import TraceViews
 
         key = (str(trace.path), trace.tenant_column, trace.limits, trace.allow_missing, empty)
@@ -168,7 +168,7 @@ class SparkEngine(Engine):
         return self._traces[key]
 
     def _spark(self) -> Any:
-        """Return the session; the first question starts it."""
+        """Return the session, which the first question starts."""
         if self._started is None:
             self._started = start(self.master, self._settings, self._seconds)
             # PySpark prints each failed analysis to the terminal, as JSON with a stack trace.
@@ -178,7 +178,7 @@ class SparkEngine(Engine):
 
 @contextmanager
 def _told(where: Path | None = None) -> Iterator[None]:
-    """Reduce an error of Spark, or of the Java behind it, from hundreds of lines to one."""
+    """Reduce an error from Spark, or from its Java, from hundreds of lines to one."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     from tracekit.characterize.engines.spark.crossing import cannot_cross
@@ -196,7 +196,7 @@ def _told(where: Path | None = None) -> Iterator[None]:
 
 
 def _register(session: Any) -> None:
-    """Register our own functions that the rules use."""
+    """Register our own functions, which the rules use."""
     from tracekit.characterize.engines.spark.rules import PRINTF
 
     # Defined here, because Spark then sends it as code.

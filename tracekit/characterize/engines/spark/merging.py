@@ -1,4 +1,4 @@
-"""Split a statement at the common tables that its header lists as computable by day and mergeable."""
+"""Split a statement at the common tables that its header lists as computable by day and then mergeable."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _WAYS: dict[type[exp.Expr], str] = {
     exp.LogicalOr: "bool_or",
     exp.LogicalAnd: "bool_and",
 }
-"""The aggregate that combines the parts' values of each aggregate into the value of the whole."""
+"""For each aggregate, the aggregate that combines the parts' values into the value of the whole."""
 
 
 def merged_name(owner: str, table: str) -> str:
-    """Return the name in SQL of the merged rows of a common table of a query or view."""
+    """Return the SQL name for the merged rows of a query's or view's common table."""
     return f"merged_{owner.replace('/', '_')}_{table}"
 
 
 def how_merged(query: Query, table: str) -> dict[str, str | None]:
-    """Return the aggregate that merges each column of a common table; None for a column to group by.
+    """Return the aggregate that merges each column of a common table, or None for a column to group by.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def tail(query: Query, merged: Mapping[str, str]) -> exp.Expr:
 
 
 def with_merged(tree: exp.Expr, merged: Mapping[str, str]) -> exp.Expr:
-    """Return the statement with its common tables read from the merged rows, and unused common tables removed."""
+    """Return the statement, reading its common tables from the merged rows and without unused common tables."""
     for cte in _tables(tree):
         if cte.alias in merged:
             cte.set("this", exp.select("*").from_(exp.to_table(merged[cte.alias], quoted=True)))
@@ -90,7 +90,7 @@ def with_merged(tree: exp.Expr, merged: Mapping[str, str]) -> exp.Expr:
 
 
 def read_again(tree: exp.Expr) -> list[tuple[str, exp.Expr]]:
-    """Return the common tables that a statement reads in several places, in order, each as its own statement."""
+    """Return the common tables that a statement reads in several places, in order, each as a separate statement."""
     found = []
     own = _tables(tree)
     for place, cte in enumerate(own):

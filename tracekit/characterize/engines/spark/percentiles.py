@@ -1,7 +1,7 @@
 """Compute exact percentiles over more rows than fit in memory.
 
-Spark's `percentile` keeps every distinct value of a group in the memory of one task. Instead we count the rows by
-value, on all machines and with spilling to disk, add up the counts in the order of the values, and take the two values
+Spark's `percentile` keeps every distinct value of a group in the memory of one task. Instead, we count the rows by
+value on all machines, spilling to disk if needed, add up the counts in the order of the values, and take the two values
 around the rank. The percentile is exact, and memory does not grow with the number of rows.
 """
 
@@ -41,7 +41,7 @@ def _belongs(call: exp.Expr, select: exp.Select) -> bool:
 
 
 def _outer(call: exp.Expr) -> exp.Expr:
-    """Return a call with the FILTER around it."""
+    """Return a call including the FILTER around it."""
     return call.parent if isinstance(call.parent, exp.Filter) and call.parent.this is call else call
 
 
@@ -75,7 +75,7 @@ def _rewrite(select: exp.Select, calls: Sequence[exp.Expr], prefix: str) -> None
 
 
 def _asked(call: exp.Expr) -> tuple[exp.Expr, list[str]]:
-    """Return the expression whose percentiles a call computes, and the shares."""
+    """Return the expression whose percentiles a call computes, and the requested shares."""
     if isinstance(call, exp.Anonymous):
         return call.expressions[0], [f"{i / (GRID - 1):g}" for i in range(GRID)]
     shares = call.expression.expressions if isinstance(call.expression, exp.Array) else [call.expression]
@@ -87,7 +87,7 @@ def _any(name: str) -> exp.Expr:
 
 
 def _list(values: Sequence[exp.Expr]) -> exp.Expr:
-    """Return a list of the values; NULL without values."""
+    """Return a list of the values, or NULL if there are none."""
     known = exp.Not(this=exp.Is(this=values[0].copy(), expression=exp.Null()))
     return exp.Case(ifs=[exp.If(this=known, true=exp.Array(expressions=list(values)))])
 

@@ -1,7 +1,8 @@
-"""Rules that rewrite DuckDB's SQL for Spark, which then gives the same answer; one function per rule.
+"""Rules that rewrite DuckDB's SQL so that Spark gives the same answer, with one function per rule.
 
-sqlglot translates one dialect to the other and reports no errors. A wrong translation either fails in Spark or, worse,
-gives other numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both engines.
+sqlglot translates one dialect to the other but reports no errors. A wrong translation either fails in Spark or, worse,
+gives different numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both
+engines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=exp.Expr)
 
 PRINTF = "tracekit_printf"
-"""Name of our formatting function in Spark: Java rounds 0.25 to 0.3, while C and DuckDB give 0.2."""
+"""Name of our formatting function in Spark, because Java rounds 0.25 to 0.3, while C and DuckDB give 0.2."""
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
@@ -39,7 +40,7 @@ def _each(tree: exp.Expr, kind: type[E]) -> Iterator[E]:
 
 
 def percentile(tree: exp.Expr) -> exp.Expr:
-    """Write quantile_cont as `percentile`, which is exact and linear too; `percentile_cont` lacks these arguments."""
+    """Write quantile_cont as `percentile`, which is also exact and linear; `percentile_cont` has no such arguments."""
     for node in _each(tree, exp.PercentileCont):
         share = node.expression
         if isinstance(share, exp.Array):
@@ -68,7 +69,7 @@ def groups_of_statuses(tree: exp.Expr) -> exp.Expr:
 
 
 def list_length(tree: exp.Expr) -> exp.Expr:
-    """Write len(list) as `array_size`: sqlglot reads it as a string length, which Spark rejects for arrays."""
+    """Write len(list) as `array_size`, because sqlglot reads it as a string length, which Spark rejects for arrays."""
     for node in _each(tree, exp.Length):
         node.replace(_call("array_size", node.this))
     return tree
@@ -82,14 +83,14 @@ def microseconds(tree: exp.Expr) -> exp.Expr:
 
 
 def materialized(tree: exp.Expr) -> exp.Expr:
-    """Drop AS MATERIALIZED, which Spark lacks; Spark may compute a common table twice, so queries must allow it."""
+    """Drop AS MATERIALIZED, unknown to Spark, which may compute a common table twice; queries must allow this."""
     for node in _each(tree, exp.CTE):
         node.set("materialized", None)
     return tree
 
 
 def division(tree: exp.Expr) -> exp.Expr:
-    """Divide as DOUBLE, as DuckDB does: Spark silently gives a decimal with few places for decimals."""
+    """Divide as DOUBLE, as DuckDB does, because Spark silently gives a decimal with few places for decimals."""
     for node in _each(tree, exp.Div):
         node.set("this", _double(node.this))
         node.set("expression", _double(node.expression))
@@ -101,7 +102,7 @@ def _double(node: exp.Expr) -> exp.Expr:
 
 
 def mean_of_decimals(tree: exp.Expr) -> exp.Expr:
-    """Write avg of a decimal as its exact sum / count, as DOUBLE: Spark truncates it after few places."""
+    """Write avg of a decimal as its exact sum / count in DOUBLE, because Spark truncates it after a few places."""
     for node in _each(tree, exp.Avg):
         value = node.this
         if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
@@ -131,7 +132,7 @@ def _number(value: int) -> exp.Expr:
 
 
 def filtered_window(tree: exp.Expr) -> exp.Expr:
-    """Replace FILTER before OVER, which Spark lacks, by NULL for excluded rows; sums and counts ignore NULL."""
+    """Replace FILTER before OVER, unknown to Spark, with NULL for excluded rows; sums and counts ignore NULL."""
     for node in _each(tree, exp.Window):
         inner = node.this
         if not isinstance(inner, exp.Filter):
@@ -144,7 +145,7 @@ def filtered_window(tree: exp.Expr) -> exp.Expr:
 
 
 def least_by(tree: exp.Expr) -> exp.Expr:
-    """Exclude NULL from arg_min, and rank it last within a row: Spark's `min_by` keeps it and ranks it first."""
+    """Exclude NULL from arg_min and rank it last within a row, because Spark's `min_by` keeps it and ranks it first."""
     for node in _each(tree, exp.ArgMin):
         value, key = node.this, node.expression
         parts = key.expressions if isinstance(key, exp.Tuple) else [key]
@@ -161,7 +162,7 @@ def least_by(tree: exp.Expr) -> exp.Expr:
 
 
 def distinct_list(tree: exp.Expr) -> exp.Expr:
-    """Exclude NULL from list_distinct; Spark's `array_distinct` keeps it."""
+    """Exclude NULL from list_distinct, because Spark's `array_distinct` keeps it."""
     for node in _each(tree, exp.ArrayDistinct):
         node.replace(_call("array_compact", _call("array_distinct", node.this.copy())))
     return tree
@@ -175,7 +176,7 @@ def raised_error(tree: exp.Expr) -> exp.Expr:
 
 
 def product(tree: exp.Expr) -> exp.Expr:
-    """Write product() as a list of factors, in window order if any, multiplied together: Spark has no product()."""
+    """Multiply a list of factors, in window order if any, instead of calling product(), which Spark does not have."""
     for call in _named(tree, "product"):
         listed: exp.Expr = exp.ArrayAgg(this=_double(call.expressions[0]))
         outer: exp.Expr = call
@@ -202,7 +203,7 @@ def most_frequent(tree: exp.Expr) -> exp.Expr:
 
 
 def formatted(tree: exp.Expr) -> exp.Expr:
-    """Format numbers in Python as printf does, 0.25 as '0.2': Spark uses Java's formats, which give '0.3'."""
+    """Format numbers in Python as printf does (0.25 as '0.2'), because Spark uses Java's formats, which give '0.3'."""
     for call in _named(tree, "printf"):
         words, *numbers = call.expressions
         call.replace(_call(PRINTF, words.copy(), _call("array", *[_double(number) for number in numbers])))
@@ -210,7 +211,7 @@ def formatted(tree: exp.Expr) -> exp.Expr:
 
 
 def series(tree: exp.Expr) -> exp.Expr:
-    """Make generate_series empty if its end is before its start: Spark's `sequence` fails or counts down."""
+    """Make generate_series empty if its end is before its start, where Spark's `sequence` fails or counts down."""
     for node in _each(tree, exp.GenerateSeries):
         start, end = node.args["start"], node.args["end"]
         steps = [node.args["step"].copy()] if node.args.get("step") is not None else []
@@ -221,7 +222,7 @@ def series(tree: exp.Expr) -> exp.Expr:
 
 
 def wide_division(tree: exp.Expr) -> exp.Expr:
-    """Divide HUGEINT as decimals and drop the remainder: Spark's DIV would wrap around at 64 bits."""
+    """Divide HUGEINT as decimals and drop the remainder, because Spark's DIV would wrap around at 64 bits."""
     for node in _each(tree, exp.IntDiv):
         if any(kind.is_type(exp.DataType.Type.INT128) for kind in node.find_all(exp.DataType)):
             wide = exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb")
@@ -232,7 +233,7 @@ def wide_division(tree: exp.Expr) -> exp.Expr:
 
 
 def wide_integers(tree: exp.Expr) -> exp.Expr:
-    """Write HUGEINT as DECIMAL(38, 0): Spark's widest integer has 64 bits."""
+    """Write HUGEINT as DECIMAL(38, 0), because Spark's widest integer has 64 bits."""
     for node in _each(tree, exp.DataType):
         if node.is_type(exp.DataType.Type.INT128):
             node.replace(exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb"))
@@ -240,13 +241,13 @@ def wide_integers(tree: exp.Expr) -> exp.Expr:
 
 
 _WHOLE = 2**52
-"""From here on, every DOUBLE, with its 53 binary places, is an integer."""
+"""Value from which on every DOUBLE is an integer, because a DOUBLE has 53 binary places."""
 
 
 def decimal_of_double(tree: exp.Expr) -> exp.Expr:
-    """Round a DOUBLE to the places of a decimal column as DuckDB does: times 10^places, half away from 0.
+    """Round a DOUBLE to the places of a decimal column as DuckDB does: multiply by 10^places, round half away from 0.
 
-    Spark instead rounds the shortest text of the number, so 26.1328995 may get a different last digit.
+    Spark instead rounds the shortest decimal representation, so 26.1328995 may get a different last digit.
     """
     for node in _each(tree, exp.Cast):
         sizes = [int(size.name) for size in node.to.expressions] if node.to.is_type(exp.DataType.Type.DECIMAL) else []

@@ -1,4 +1,4 @@
-"""Start Spark, or report in one line, within a bounded time, why it cannot be used."""
+"""Start Spark, or report within a bounded time, in one line, why it cannot be used."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LOCAL = "local[*]"
 """The default master: all processors of this machine."""
 
 LARGE_ROWS = 50_000_000
-"""If a statement reads a table with at least this many rows, percentiles are computed from value counts."""
+"""Minimum rows of a table from which percentiles are computed from value counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
-"""Releases under which every query was compared with DuckDB's answer, by their first two numbers."""
+"""Releases with which every query was compared with DuckDB's answer, by their first two numbers."""
 
 _WHERE = "--engine spark"
 _CONNECT_S = 5.0
@@ -75,7 +75,7 @@ def untried() -> list[str]:
 
 
 def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
-    """Start Spark at `master`, and check that its executors have this version of tracekit.
+    """Start Spark at `master` and check that its executors have this version of tracekit.
 
     Parameters
     ----------
@@ -84,13 +84,13 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     settings : mapping
         Spark's own settings, which override ours.
     seconds : float
-        Time limit for Spark to start, and for its executors to answer, each [s].
+        Time limit for Spark to start, and also for its executors to answer [s].
 
     Raises
     ------
     UsageError
-        PySpark, sqlglot or Java is missing, the master does not answer, no executor starts, or executors lack tracekit
-        or have a different version.
+        PySpark, sqlglot or Java is missing, the master does not answer, no executor starts, or executors do not have
+        tracekit or have a different version.
     """
     _require_packages()
     _require_java()
@@ -137,7 +137,7 @@ def _require_java() -> None:
 
 
 def _require_master(master: str) -> None:
-    """Check that a master with an address answers: Spark itself would retry for minutes."""
+    """Check that a master with an address answers, because Spark itself would retry for minutes."""
     match = re.fullmatch(r"(spark|k8s)://(?:https?://)?(.+)", master)
     if match is None:
         if not re.fullmatch(r"yarn|local(\[[\w*,\s]+\])?|local-cluster\[[\d,\s]+\]", master):
@@ -182,7 +182,7 @@ def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, 
 
 @contextmanager
 def _python_of(master: str) -> Iterator[None]:
-    """Make local executors run this Python; executors of a cluster run PYSPARK_PYTHON, or python3."""
+    """Make local executors run this Python; a cluster's executors run PYSPARK_PYTHON or python3."""
     name = "PYSPARK_PYTHON"
     if not master.startswith("local") or name in os.environ:
         yield
@@ -267,7 +267,7 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
     if session is not None:
-        # A dead Java process cannot be asked to stop, and a Java process without its master may not answer.
+        # A dead Java process cannot be asked to stop, and one without its master may not answer.
         with suppress(Exception):
             within(_STOP_S, session.stop)
     # The accumulator server would print a stack trace when the Java process disconnects.
@@ -298,7 +298,7 @@ def end_process(process: Any) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the error in one line: Spark's messages continue with query plans and Java stack traces."""
+    """Return the error in one line, because Spark's messages continue with query plans and Java stack traces."""
     text = str(getattr(error, "java_exception", None) or error)
     causes = re.findall(r"Caused by: ([^\n]+)", text)
     line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)

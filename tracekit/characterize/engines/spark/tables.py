@@ -1,4 +1,4 @@
-"""A Trace in Spark: its tables, its description, the shared views, and frames from this machine."""
+"""A Trace in Spark: its tables, its description, the shared views, and frames on this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TraceViews:
     trace : Trace
         The Trace.
     empty : iterable of str
-        Tables that are present without rows.
+        Tables that exist without rows.
     con : DuckDB connection
         A connection with the tables that describe the Trace.
     large_rows : int
@@ -69,13 +69,13 @@ class TraceViews:
             self._known.add(name)
 
     def use(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Use another connection on this machine, which receives the rows merged so far."""
+        """Switch to another connection on this machine, which receives the rows merged so far."""
         self.con = con
         for name, rows in self._rows.items():
             con.register(name, rows)
 
     def put(self, name: str, rows: pa.Table | Any) -> None:
-        """Register a table by name: rows of this machine, or a Spark DataFrame."""
+        """Register a table by name, either rows on this machine or a Spark DataFrame."""
         frame = self.session.createDataFrame(_for_spark(rows)) if isinstance(rows, pa.Table) else rows
         frame.createOrReplaceTempView(name)
 
@@ -92,10 +92,10 @@ class TraceViews:
             self._known.add(name)
 
     def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
-        """Return the statement of a query or view after computing its telemetry tables by day and merging them.
+        """Compute the telemetry tables of a query or view by day, merge them, and return the statement.
 
         The statement reads the merged tables by name. If the Trace has no such telemetry, or a later step needs more
-        merged rows than can be passed to its tasks, the statement is returned unchanged and Spark runs all of it.
+        merged rows than can be passed to its tasks, the statement is returned unchanged, and Spark runs all of it.
         """
         known: dict[str, str] = {}
         for table in query.merge:
@@ -165,7 +165,7 @@ class TraceViews:
                 frame.unpersist()
 
     def local(self, query: Query) -> bool:
-        """Return whether the rest of a merged statement reads only merged rows that this machine also has."""
+        """Return whether the rest of a merged statement reads only merged rows that are also on this machine."""
         known = self._merged.get(query.name, {})
         return bool(known) and relations(tail(query, known)) <= self._rows.keys()
 
@@ -192,7 +192,7 @@ class TraceViews:
         return found
 
     def _large(self, names: Iterable[str]) -> bool:
-        """Return whether a statement that reads these tables and views reads more rows than fit in memory."""
+        """Return whether these tables and views, read by a statement, have more rows than fit in memory."""
         below = self._tables_below(self._views_below(names)) | set(names)
         rows = [self._trace.manifest.tables[table].rows for table in below if self._trace.has(table)]
         return max(rows, default=0) >= self.large_rows
@@ -215,7 +215,7 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
             hint="use --engine duckdb, or copy the Trace to disk",
         )
     files = [str(file.absolute()) for file in trace.files(table)]
-    # With the schema given, Spark need not open each file and does not read folder names as columns.
+    # With a given schema, Spark need not open each file and does not read folder names as columns.
     frame = session.read.schema(stored).parquet(*files) if files else session.createDataFrame([], stored)
     if files and (taken := trace.condition_sql(table)):
         # Jobs and nodes, which a condition may name, come before the tables that it applies to.
@@ -230,21 +230,21 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
 
 
 def parameters_of(sql: str) -> set[str]:
-    """Return the names of the parameters of a statement in DuckDB's dialect."""
+    """Return the parameter names in a statement in DuckDB's dialect."""
     import duckdb
 
     return set(duckdb.extract_statements(sql)[0].named_parameters)
 
 
 def arrow_of(frame: pl.DataFrame) -> pa.Table:
-    """Return a frame with Arrow's oldest types, which both Spark and DuckDB read."""
+    """Convert a frame to Arrow's oldest types, which both Spark and DuckDB read."""
     import polars as pl
 
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
-    """Return a table with types that Spark has: UTC timestamps, signed integers, short strings."""
+    """Convert a table to types that Spark has: UTC timestamps, signed integers, short strings."""
     return table.cast(pa.schema([pa.field(f.name, _spark_type(f.type)) for f in table.schema]))
 
 
@@ -261,18 +261,18 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def naive(table: pa.Table) -> pa.Table:
-    """Return a table from Spark with UTC times without a zone, as everywhere in tracekit."""
+    """Convert a table from Spark to UTC times without a zone, as everywhere in tracekit."""
     fields = [pa.field(f.name, pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
 
 def frame_of(table: pa.Table, wanted: pl.Schema) -> pl.DataFrame:
-    """Return rows with DuckDB's names and types.
+    """Convert rows to DuckDB's names and types.
 
     Raises
     ------
     TypeError
-        A column has a different kind of type: a text instead of a number, or a number instead of a time.
+        A column has a different kind of type, such as text instead of a number, or a number instead of a time.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""Run any work in Spark tasks: one job per item, several at a time, with results in item order."""
+"""Run any work in Spark tasks, with one job per item, several at a time, and results in item order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SparkTasks:
         self._session, self._master = session, master
 
     def start(self) -> None:
-        """Start Spark, and check that its executors have this version of tracekit.
+        """Start Spark and check that its executors have this version of tracekit.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class SparkTasks:
         self._session()
 
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
-        """Yield the result of `work` for each item, in item order.
+        """Yield the result of `work` for each item, in the order of the items.
 
         The number of items started or finished but not yet consumed is at most twice the number of executor processors.
 
@@ -61,7 +61,7 @@ class SparkTasks:
         group = f"tracekit-{uuid4().hex}"
         ending = threading.Event()
 
-        # One job per item: results come unmerged, and only as fast as they are consumed.
+        # With one job per item, results arrive unmerged, and only as fast as they are consumed.
         def one(item: T) -> R:
             def task(_: int) -> R:
                 import pickle as there
@@ -75,7 +75,7 @@ class SparkTasks:
             try:
                 (found,) = context.parallelize([0], 1).map(task).collect()
             except Exception as error:
-                # For any error, Spark adds query plans and stack traces.
+                # Spark adds query plans and stack traces to every error.
                 raise UsageError(f"Spark failed: {reason_of(error)}", where=where) from error
             made: R = found
             return made
