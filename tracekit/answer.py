@@ -198,8 +198,7 @@ class Answer:
         return replace(self, question=self.question.of(tenant), frame=frame)
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return the first `limit` rows, or all rows, as JSON values, with long names and sentences from the log
-        cut."""
+        """Return the first `limit` rows, or all rows, as JSON values, with long names and sentences cut."""
         sentences = {c.name for c in self.question.columns if c.unit == "sentence"}
         frame = self.frame if limit is None else self.frame.head(limit)
         return [

@@ -221,8 +221,7 @@ def need_of(
 
 
 def need_of_queries(manifest: Manifest) -> Need:
-    """Return the resources for running all queries of a Trace one after another: the largest memory and the total
-    time."""
+    """Return the resources for running all queries in sequence: the largest memory and the total time."""
     plain = need_of(manifest, "")
     each = [need_of(manifest, name) for name in QUERY_COSTS]
     return replace(

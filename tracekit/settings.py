@@ -1,7 +1,7 @@
-"""The command-line options, each spelled once, and the settings of the stages, which consist of these options.
+"""The command-line options, each defined once, and each stage's settings, which consist of these options.
 
-`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. The code that
-both call receives one object with all settings. Add a new setting only here and where it is used.
+`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. Both call code
+that receives all settings in one object. Define a new setting only here, and use it where it is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Flag:
     """The command-line option for a setting."""
 
     option: str
-    """The option's names, the one for messages last, and a placeholder for its value: '-o --output OUT'.
+    """The option's names and a placeholder for its value, such as '-o --output OUT'. Messages use the last name.
 
-    If a setting is on by default, its option turns the setting off, unless the name contains both forms
+    If a setting is on by default, its option turns it off, unless the name contains both forms
     ('--browser/--no-browser').
     """
     meaning: str
@@ -46,7 +46,7 @@ class Flag:
 
     @property
     def metavar(self) -> str | None:
-        """Placeholder for the value in the help; None to show the type's name."""
+        """Placeholder for the value in the help, or None to show the type's name."""
         return next((word for word in self.option.split() if not word.startswith("-")), None)
 
 
@@ -126,7 +126,7 @@ Collect = Annotated[bool, Flag("--collect", "Merge the results of the shards; fa
 
 @dataclass(frozen=True)
 class IngestSettings:
-    """How raw logs are read."""
+    """Settings for reading raw logs."""
 
     format_name: Annotated[
         str | None, Flag("--format NAME", "Source format; detected by default. See 'tracekit formats'.")
@@ -146,7 +146,7 @@ class IngestSettings:
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Fail if more than this share of the records in a file is unusable.", 0, 1)
     ] = 0.5
-    # Text logs expand far less, zip bombs far more.
+    # Text logs expand far less than this, and zip bombs far more.
     max_inflation: Annotated[
         float,
         Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
@@ -179,7 +179,7 @@ class IngestSettings:
 
 @dataclass(frozen=True)
 class AnalysisSettings(IngestSettings):
-    """How logs, or a Trace, are analyzed."""
+    """Settings for analyzing logs or a Trace."""
 
     start: Annotated[
         dt.datetime | None,
@@ -208,7 +208,7 @@ class AnalysisSettings(IngestSettings):
     ] = "listed"
     by: TenantColumn = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
-    # This many jobs take seconds with the default policies and cover months of most clusters.
+    # The default policies replay this many jobs within seconds, and most clusters submit them over months.
     replay_jobs: Annotated[
         int,
         Flag(
@@ -243,7 +243,7 @@ class AnalysisSettings(IngestSettings):
     def command(self, source: Path, out: Path) -> str:
         """Return the command that reproduces the report, without settings at their defaults.
 
-        If names are hidden, file names are hidden too. The engine is omitted, because all engines produce the same
+        If names are hidden, file names are hidden too. The engine is omitted because all engines produce the same
         report.
         """
         if self.anonymize:
@@ -267,7 +267,7 @@ class AnalysisSettings(IngestSettings):
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Which jobs are replayed, and on which cluster."""
+    """Settings that select the jobs to replay and the cluster."""
 
     placement: Annotated[
         str, Flag("--placement NAME", "Placement rule: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
@@ -279,7 +279,7 @@ class ReplaySettings:
             "Nodes: 'auto' (the most in use in the log) or a file (docs/replay.md); by default those of the Trace.",
         ),
     ] = None
-    """A string, a path, or a Cluster."""
+    """A string, a path or a Cluster."""
     cluster_name: Annotated[
         str | None,
         Flag(
@@ -337,12 +337,12 @@ class ReplaySettings:
         dt.datetime | None, Flag("--measure-to TIME", "Compute the results only over jobs submitted before this time.")
     ] = None
     force: bool = False
-    """Whether to replay even if most of the work can never run on this cluster."""
+    """Whether to replay even if this cluster can never run most of the work."""
 
 
 @dataclass(frozen=True)
 class CalibrateSettings:
-    """Which part of a log calibrations and their scores use."""
+    """Settings that select the part of a log for calibrations and their scores."""
 
     twin: Annotated[
         Path | None, Flag("--twin FILE.toml", "With --report: score this twin instead of searching for one.")
@@ -360,7 +360,7 @@ class CalibrateSettings:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """The waits to plan for and the number of random months, or the large job that needs spare nodes."""
+    """Settings for planning nodes for a target wait, or spare nodes for a large job."""
 
     target: Annotated[
         str | None, Flag("--target 'p90<=1h'", "Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d.")
@@ -401,7 +401,7 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a workload model is fitted and tested."""
+    """Settings for fitting and testing a workload model."""
 
     seed: Annotated[int, Flag("--seed N", "Seed of the goodness-of-fit tests and the bootstrap.", 0)] = 0
     replicates: Annotated[int, Flag("--bootstrap N", "Samples per p-value; 0 skips the p-values.", 0)] = 99
@@ -417,7 +417,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """How many jobs are generated, and how."""
+    """Settings that determine how many jobs are generated, and how."""
 
     jobs: Annotated[int | None, Flag("--jobs N", "Number of jobs.")] = None
     days: Annotated[float | None, Flag("--days D", "Instead: number of days.")] = None
@@ -461,7 +461,7 @@ class GenerateSettings:
 
 @dataclass(frozen=True)
 class DigestSettings:
-    """Which week a digest sums up, and for whom."""
+    """Settings that determine the week that a digest summarizes, and its readers."""
 
     week: Annotated[str | None, Flag("--week 2026-W47", "ISO week; by default the last full week.")] = None
     by: Annotated[

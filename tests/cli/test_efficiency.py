@@ -78,7 +78,7 @@ def test_the_bill_adds_up_in_the_file(trace: Trace, tmp_path: Path) -> None:
         (("--jobs", "3", "--prices", "p.toml"), "cannot be combined with --prices, because they print two tables"),
         (("--month", "2024-03"), "a month works only with prices"),
         (("--prices", "absent.toml"), "cannot read the prices"),
-        (("-o", "x.csv"), "the format table only prints to the terminal"),
+        (("-o", "x.csv"), "the table format only prints to the terminal"),
         (("-f", "parquet"), "Parquet needs a file"),
         (("--salt-file", "salt"), "works only with --anonymize"),
     ],
