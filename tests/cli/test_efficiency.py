@@ -76,7 +76,7 @@ def test_the_bill_adds_up_in_the_file(trace: Trace, tmp_path: Path) -> None:
         (("--by", "acount"), "'acount' is not a dimension of GPU-hours; did you mean 'account'?"),
         (("--by", "qos"), "the Trace does not record the qos of any job"),
         (("--jobs", "3", "--prices", "p.toml"), "cannot be combined with --prices, because they print two tables"),
-        (("--month", "2024-03"), "a month works only with prices"),
+        (("--month", "2024-03"), "month: works only with prices"),
         (("--prices", "absent.toml"), "cannot read the prices"),
         (("-o", "x.csv"), "the table format only prints to the terminal"),
         (("-f", "parquet"), "Parquet needs a file"),

@@ -26,7 +26,7 @@ _INTERVALS = ("ratio_", "agreeing_")
 
 def calibrate(
     trace: TraceFolder,
-    out: Annotated[Path | None, Flag("-o --output FILE.toml", "Where to write the twin.")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE.toml", "File for the twin.")] = None,
     report: Annotated[
         Path | None,
         Flag("--report OUT", "Folder for the scores, which show how far to trust the twin or the --policy."),

@@ -31,7 +31,7 @@ def classify_logs(
         Flag("--name-pattern REGEX", "Pattern with the groups job_id and attempt that finds the job in a log's name."),
     ] = None,
     list_rules: Annotated[bool, Flag("--list-rules", "Show the reasons and exit.")] = False,
-    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to show the summary.")] = "table",
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the summary.")] = "table",
     force: Force = False,
 ) -> None:
     """Find out from job logs why jobs failed, with one reason per failed attempt: its root cause.

@@ -46,7 +46,7 @@ def export(
     list_targets: Annotated[
         bool, Flag("--list", "List the formats, or the fields of the format given by --to, and exit.")
     ] = False,
-    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to write the list.")] = "table",
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the list.")] = "table",
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:

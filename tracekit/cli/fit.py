@@ -27,7 +27,7 @@ def fit(
             help="Folder made by 'tracekit ingest', possibly in a bucket (docs/buckets.md), or a model to plot.",
         ),
     ],
-    out: Annotated[Path | None, Flag("-o --output FILE", "Where to write the model (JSON).")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE", "File for the model (JSON).")] = None,
     plots: Annotated[Path | None, Flag("--plots OUT", "Folder for plots of the model.")] = None,
     png: Annotated[bool, Flag("--png", "With --plots: also write PNG files.")] = False,
     *,
@@ -48,9 +48,9 @@ def fit(
     scores. Use the same --scores for all of these commands.
 
     With --plots, OUT contains arrivals.svg (arrivals over the week) and one file for each group of run times with a
-    fit, except VCs. It shows the distribution, the survival function on log axes, and observed against fitted
-    quantiles. A size class that is too small for its own fit uses the fit of all jobs, shifted to its median. Notes
-    name the groups without a plot.
+    fit, except VCs. Each of these files shows the distribution, the survival function on log axes, and observed against
+    fitted quantiles. A size class that is too small for its own fit uses the fit of all jobs, shifted to its median.
+    Notes name the groups without a plot.
 
     Example: tracekit fit my-trace -o workload.json --plots pictures
     """

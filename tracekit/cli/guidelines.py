@@ -33,7 +33,7 @@ def guidelines(
     ] = None,
     only: Annotated[tuple[str, ...], Flag("--only ID", "Assess only this guideline; may be repeated.")] = (),
     by: TenantColumn = None,
-    form: Annotated[Literal["md", "json", "html"], Flag("-f --output-format", "How to write the result.")] = "md",
+    form: Annotated[Literal["md", "json", "html"], Flag("-f --output-format", "Format of the result.")] = "md",
     out: OutFile = None,
     force: ForceFile = False,
     memory_limit: MemoryLimit = None,

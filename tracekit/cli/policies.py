@@ -22,7 +22,7 @@ def policies(
     models: ModelsFile = None,
     not_replayed: Annotated[
         bool,
-        Flag("--not-replayed", "List the systems that a replay cannot simulate, why not, and the alternatives."),
+        Flag("--not-replayed", "List the systems that a replay cannot simulate, with the reasons and alternatives."),
     ] = False,
     form: ListForm = "table",
 ) -> None:

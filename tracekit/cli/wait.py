@@ -29,7 +29,7 @@ def wait(
         str | None, Flag("--cluster --cluster-name NAME", "Cluster, if the history has several.")
     ] = None,
     level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
-    form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "How to write the result.")] = "table",
+    form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "Format of the result.")] = "table",
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Predict how long a job will wait, as an interval based on recent similar jobs.
