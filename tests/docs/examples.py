@@ -3,7 +3,8 @@
 A block in the language `sh` is run. A block in the language `text` right below it shows its output, where a line `...`
 stands for any lines and `...` inside a line for any text. A comment right above a block changes this:
 
-    <!-- not run: why -->     the block is not run <!-- file: NAME -->       the block is written to NAME
+    <!-- not run: why -->     the block is not run
+    <!-- file: NAME -->       the block is written to NAME
 
 A shell line that is one tracekit command, or a script from the page, runs inside this process, which saves the imports.
 The shell runs all other lines, and the part of a line after a pipe.
