@@ -152,7 +152,7 @@ def opened(
     anonymize : bool
         Whether to replace names.
     salt_file : Path, optional
-        File with the salt; see `read_salt`.
+        File with the salt (see `read_salt`).
     memory_limit : str, optional
         Maximum memory DuckDB may use for the copy before it spills to disk, such as '2GB'.
 
@@ -323,7 +323,7 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
         return _checked(given.encode("utf-8", "surrogateescape"), SALT_VARIABLE), None
     return (
         secrets.token_bytes(_DRAWN),
-        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same ones",
+        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same pseudonyms",
     )
 
 
@@ -341,7 +341,7 @@ def _of_file(file: Path) -> tuple[bytes, str | None]:
         raise UsageError(
             f"cannot read or create the salt: {error.strerror}", where=file, hint="choose another file"
         ) from error
-    return drawn, f"a random salt was written to {file}: anyone who has it can recognize names, so keep it secret"
+    return drawn, f"a random salt was written to {file}; keep it secret, because anyone who has it can recognize names"
 
 
 def _checked(salt: bytes, where: Path | str) -> bytes:
@@ -350,6 +350,6 @@ def _checked(salt: bytes, where: Path | str) -> bytes:
         raise UsageError(
             f"the salt has fewer than {_SHORTEST} characters, so names could be guessed",
             where=where,
-            hint="give a new file, and tracekit writes a random salt to it",
+            hint="name a new file, to which tracekit writes a random salt",
         )
     return found

@@ -91,7 +91,7 @@ def compare(
     out : str or Path
         Folder of the page and its tables.
     queries : sequence of str, optional
-        Names of queries, or SQL files; by default all built-in queries.
+        Names of queries, or SQL files. The default is all built-in queries.
     force : bool
         Whether to replace an existing comparison at `out`.
     memory_limit : str, optional
@@ -206,7 +206,7 @@ def _open(name: str, path: Path, folder: Path, memory_limit: str | None, progres
         return Trace.open(path)
     from tracekit.ingest import ingest_logs
 
-    progress.note(f"{path} is not a Trace, so we read it as raw logs")
+    progress.note(f"{path} is not a Trace, so it is read as raw logs")
     home = folder / "traces"
     with output_errors(folder):
         home.mkdir(exist_ok=True)

@@ -203,7 +203,7 @@ def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, 
     'choose one of: helios, philly'
     """
     if of_log and _hidden.get():
-        return "errors show no names with --anonymize; leave it out to see them"
+        return "errors show no names with --anonymize; omit it to see them"
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1)
     if close:

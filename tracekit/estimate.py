@@ -270,7 +270,7 @@ def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> 
         text = f"reads {what}; needs about {size(memory)} of memory"
         if disk:
             room = "" if machine.free_disk is None else f" ({machine.spill} has {size(machine.free_disk)})"
-            text += f" and up to {size(disk)} of disk space for what does not fit{room}"
+            text += f" and up to {size(disk)} of disk space for data that does not fit{room}"
         found.append(text)
     if long and memory_limit is not None and limit is not None and need.arrays > limit:
         found.append(

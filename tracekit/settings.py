@@ -211,7 +211,7 @@ class AnalysisSettings(IngestSettings):
     replay_jobs: Annotated[
         int,
         Flag(
-            "--replay-jobs N", "Replay at most the first N jobs of each cluster to estimate the effect of changes.", 0
+            "--replay-jobs N", "Replay at most N jobs in total, the first of each cluster, to estimate the effect of changes.", 0
         ),
     ] = 100_000
     twin: Annotated[
@@ -436,7 +436,7 @@ class GenerateSettings:
         Flag(
             "--method",
             "Sample every job from a model, resample whole days of a Trace, or combine both (hybrid). The "
-            "default for a Trace is the method that scored best in --model or, without --model, its days.",
+            "default for a Trace is the method that scored best in --model or, without scores, resampled days.",
         ),
     ] = None
     model: Annotated[

@@ -82,7 +82,7 @@ def test_a_trace_gets_the_table_and_answers_the_query(logs: Path, trace: Path) -
     assert result.returncode == 0, result.stderr
     for said in (
         "1 attempts did not fail",
-        "1 logs belong to no attempt of the Trace",
+        "1 logs belong to no attempt in the Trace",
         "1 failed jobs of the Trace have no",
     ):
         assert said in result.stderr

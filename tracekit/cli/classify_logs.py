@@ -114,7 +114,7 @@ def _show_notes(found: Classification, trace: Trace | None) -> None:
         lines.append(f"{found.without_sign:,} attempts have no sign of a failure in their logs")
     if found.unknown_logs:
         whom = (
-            "belong to no attempt of the Trace" if trace is not None else "have a name that does not identify the job"
+            "belong to no attempt in the Trace" if trace is not None else "have a name that does not identify the job"
         )
         lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern sets how to read names")
     if found.failed_without_log:

@@ -172,7 +172,7 @@ def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
 
 def print_shard(shared: Ledger, what: str) -> None:
     """Print that a shard is done, how many results it produced itself, and the next step."""
-    typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
+    typer.echo(f"shard {shared.shard}: all {what} are done, {shared.made:,} of them by this shard")
     typer.echo("next: the same command with --collect instead of --shard")
 
 

@@ -263,7 +263,7 @@ def fetch_dataset(
     only : sequence of str
         Patterns for the names of the files to fetch, such as '*.csv'. The default is all files.
     mirror : str, optional
-        URL of a folder with the files under their names; it is tried first.
+        URL of a folder with files of the same names, which is tried first.
     force : bool
         Replace existing files whose content differs.
     timeout : float
@@ -340,7 +340,7 @@ def _already(
     if force:
         return None
     raise OutputError(
-        "exists with different content" if known else "exists, and we have no checksum to compare it with",
+        "exists with different content" if known else "exists, but there is no checksum to compare it with",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )
