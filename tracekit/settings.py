@@ -211,7 +211,9 @@ class AnalysisSettings(IngestSettings):
     replay_jobs: Annotated[
         int,
         Flag(
-            "--replay-jobs N", "Replay at most N jobs in total, the first of each cluster, to estimate the effect of changes.", 0
+            "--replay-jobs N",
+            "Replay at most N jobs in total, the first of each cluster, to estimate the effect of changes.",
+            0,
         ),
     ] = 100_000
     twin: Annotated[
