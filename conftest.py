@@ -1,24 +1,25 @@
-"""What is so before the tests import anything, and before the first of them runs."""
+"""Set up the process before the tests import anything and before the first test runs."""
 
 from __future__ import annotations
 
 import gc
 import os
 
-# Each of several test processes has a processor of its own. DuckDB and Polars look for processors when they are first
-# imported; in each of two processes on two processors they would start two threads, which get in each other's way.
+# If there are several test processes, each gets its own processor. DuckDB and Polars count processors when they are
+# first imported. In each of two processes on two processors, they would start two threads, which would slow each other
+# down.
 _worker = os.environ.get("PYTEST_XDIST_WORKER")
 if _worker and hasattr(os, "sched_setaffinity"):
     _processors = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {_processors[int(_worker.removeprefix("gw")) % len(_processors)]})
 
 
-# Collection makes half a million objects that stay: modules and tests. Looking for garbage among them only takes time.
+# Collection makes half a million objects that stay, such as modules and tests. Searching them for garbage is useless.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector pass over what was made until now."""
+    """Exclude all objects that exist so far from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.enable()

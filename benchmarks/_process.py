@@ -1,4 +1,4 @@
-"""Run a command as a separate process and return the resource usage that the operating system reports."""
+"""Run a command as a separate process, and return its resource usage as reported by the operating system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(*arguments: str) -> Usage:
     RuntimeError
         The process failed.
     """
-    # The peak of a process starts at its parent's memory, so a small process starts it.
+    # A process's peak starts at its parent's memory, so the process is started by a small one.
     launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, *arguments]
     done = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:

@@ -1,10 +1,10 @@
-"""Measure `tracekit analyze` with all its parts: the four Helios clusters at released size, and a sample trace.
+"""Measure `tracekit analyze` with all its parts on the four Helios clusters at released size, and on a sample trace.
 
     python benchmarks/analyze.py [--jobs 3362981] [--once]
 
-The large logs come from `helios_logs`; the sample trace is read with an empty cache, as on a new machine. There is no
-theoretical bound for comparison; the limits are wall time and memory on 2 cores. The peak is that of the largest
-process; a large Trace is fitted in a second process at the same time.
+The large logs come from `helios_logs`. The sample trace is read with an empty cache, as on a new machine. Because there
+is no theoretical bound for comparison, wall time and memory on 2 cores have limits. The peak memory is the largest
+process's. A large Trace is fitted in a second process at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAMPLES = Path(__file__).parent.parent / "sample_traces"
 
 
 def line(case: str, source: Path, folder: Path, times: int, limit: str) -> str:
-    """Return the table row of a case, with the median of its runs."""
+    """Return a case's table row with the median of its runs."""
     out = folder / "out"
     runs = []
     for number in range(times):

@@ -1,9 +1,9 @@
-"""Calibrate the twin of 100,000 jobs of one cluster, and compare time and memory with a plain replay of the same jobs.
+"""Calibrate a twin on 100,000 jobs of one cluster, and compare time and memory with a plain replay of these jobs.
 
     python benchmarks/calibrate.py [JOBS]
 
-The log is itself a replay: EASY backfilling by time limits on 600 GPUs with 20 VCs and 300 users. The limits are 60 s
-and 2 GiB on 2 cores.
+The log itself comes from a replay of EASY backfilling by time limits on 600 GPUs with 20 VCs and 300 users. The limits
+are 60 s and 2 GiB on 2 cores.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/characterize.py [CASE ...] [--runs 3] [--scale 1] [--keep DIR]
 
-helios     every query that a log without telemetry can answer, on 3.36 million jobs: one process each, and all in one
+helios     every query that a log without telemetry can answer, on 3.36 million jobs, in one process each and all in one
 telemetry  the queries that join GPU samples to attempts, against DuckDB scanning and aggregating the samples without a
            join, on 117,325 jobs and 45 million samples
 """
@@ -64,13 +64,13 @@ def _answerable(trace: Path) -> list[str]:
 
 
 def _query(trace: Path, name: str, runs: int) -> tuple[float, float]:
-    """Return the median wall time [s] and the largest peak memory [MiB] of one query in a separate process."""
+    """Return one query's median wall time [s] and largest peak memory [MiB] in a separate process."""
     used = [run("-m", "tracekit", "query", str(trace), name, "-f", "json") for _ in range(runs)]
     return statistics.median(u.wall_s for u in used), max(u.peak_mib for u in used)
 
 
 def helios(folder: Path, runs: int, scale: float) -> None:
-    """Print the time of each job-level query and the total."""
+    """Print each job-level query's time, and the total."""
     source = folder / "source"
     if not source.is_dir():
         write_helios_logs(source, int(RELEASED_JOBS * scale))
@@ -88,12 +88,12 @@ def helios(folder: Path, runs: int, scale: float) -> None:
 
 
 def telemetry(folder: Path, runs: int, scale: float) -> None:
-    """Print the time of each query that joins the samples, and its ratio to a scan without a join."""
+    """Print the time of each query that joins the samples, and the ratio to a scan without a join."""
     source = folder / "source"
     if not source.is_dir():
         source.mkdir(parents=True)
         rows = int(_SAMPLES / _SAMPLES_PER_ROW * scale)
-        # All jobs fall into the telemetry period, so the join has as much work as possible.
+        # All jobs lie within the telemetry period, so that the join has as much work as possible.
         days = rows / _SERVERS / 1440
         write_job_log(source / "cluster_job_log", int(117_325 * scale), begin=TELEMETRY_BEGIN, days=days)
         write_gpu_file(source / "cluster_gpu_util", rows, servers=_SERVERS)

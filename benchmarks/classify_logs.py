@@ -2,10 +2,11 @@
 
     python benchmarks/classify_logs.py [--mb 1000] [--kind ordinary|failing|hostile]
 
-ordinary: a training log with a failure near its end and hardly any other line similar to a signature; failing: every
-tenth line matches a rule of low rank; hostile: progress bars with carriage returns, colours, NUL bytes, bytes that are
-not UTF-8, and one line as long as a tenth of the file. The bound is reading the file and counting its line feeds, in
-the same run. Speeds are based on processor time, which other programs on the machine affect less than wall time.
+An ordinary log is a training log with a failure near its end and few other lines similar to a signature. In a failing
+log, every tenth line matches a rule of low rank. A hostile log has progress bars with carriage returns, colours, NUL
+bytes, bytes that are not UTF-8, and one line that makes up a tenth of the file. The bound is to read the file and count
+its line feeds, in the same run. Speeds are based on processor time, which other programs on the machine affect less
+than wall time.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ assert found.failures[0].reason.name == sys.argv[2], found.failures
 
 
 def write_log(path: Path, kind: str, size: int, seed: int = 7) -> str:
-    """Write a log of about `size` bytes; return its failure reason."""
+    """Write a log of about `size` bytes, and return its failure reason."""
     rng = random.Random(seed)
     lines = [rng.choice(_PROGRESS) % (rng.randrange(100), rng.randrange(10**6)) for _ in range(20_000)]
     if kind == "failing":

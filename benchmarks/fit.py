@@ -1,9 +1,10 @@
-"""Measure fitting 1.5 million jobs, generating as many from the model, and resampling four times as many.
+"""Measure the fit of 1.5 million jobs, the generation of as many jobs, and the resampling of four times as many.
 
     python benchmarks/fit.py [--jobs 1500000] [--once]
 
 The jobs come from `helios_logs` (shaped like Helios: four clusters, 105 VCs). Each command is a separate process with
-one thread per BLAS call. There is no theoretical bound for comparison; the limits are wall time and memory on 2 cores.
+one thread per BLAS call. Because there is no theoretical bound for comparison, wall time and memory on 2 cores have
+limits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FIT_LIMIT_S, FIT_LIMIT_MIB, DRAW_LIMIT, RESAMPLE_LIMIT = 60.0, 2048.0, 500_000, 
 
 
 def measure(times: int, *arguments: str) -> Usage:
-    """Return the median wall and processor time and the largest peak memory of a command."""
+    """Return a command's median wall time, median processor time and largest peak memory."""
     runs = [run("-m", "tracekit", *arguments, "--force") for _ in range(times)]
     return Usage(
         statistics.median(r.wall_s for r in runs),

@@ -4,15 +4,16 @@
     python benchmarks/gpu_sharing.py -o DIR --from RUNS.csv
     tracekit replay TRACE -p sjf-bsbf --models DIR/models.toml -o OUT
 
-alone   each job trains by itself: steps per second, peak memory, utilization as nvidia-smi reports it
-split   the same batch in 2 and 4 sub-batches, whose gradients add up to one step
-pair    two jobs on the GPU at once, for every pair of --jobs, including a job with itself
+alone   each job trains by itself; measures steps per second, peak memory, and utilization as reported by nvidia-smi
+split   the same batch is divided into 2 and 4 sub-batches, whose gradients add up to one step
+pair    two jobs use the GPU at once, for every pair of --jobs, including a job with itself
 
-Every run uses new processes. The processes of several runs start together, because a start takes longer than a window,
-and wait idle for their turn. Both jobs of a pair are warm and training before the window begins, and train until it
-ends. DIR gets runs.csv (one row per run) and models.toml; the script prints the summary. --from recomputes models.toml
-and the summary from the runs of an earlier measurement and needs no GPU. The measurement needs PyTorch and a GPU that
-nobody else uses. --device cpu tests the script without a GPU; utilization and memory are then unknown.
+Every run uses new processes. The processes of several runs start together because a start takes longer than a window,
+and then wait idle for their turn. Both jobs of a pair are warm and training before the window begins, and train until
+it ends. The script writes runs.csv (one row per run) and models.toml to DIR, and prints the summary. With --from, it
+recomputes models.toml and the summary from the runs of an earlier measurement, without a GPU. The measurement needs
+PyTorch and a GPU that nobody else uses. --device cpu tests the script without a GPU, so that utilization and memory are
+unknown.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ PARTS = (2, 4)
 """Numbers of sub-batches."""
 JOBS = ("mlp:64", "transformer:8", "lstm:80", "vgg16:32")
 SPLIT = ("vgg16:32", "transformer:8", "transformer:32")
-"""Jobs that are paired and batches that are split by default."""
+"""Jobs paired and batches split by default."""
 
 _LEAD_S, _TAIL_S = 0.3, 0.05
-"""How long the jobs of a run train before and after the window [s]."""
+"""Time for which the jobs of a run train before and after the window [s]."""
 _WORDS = 32_000
 _CONVOLUTIONS = {
     "vgg16": (224, (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512)),
     "cnn": (32, (64, 64, 64, 0, 128, 128, 128, 0, 256, 256, 256)),
 }
-"""Image size and channels of the layers; 0 halves the image."""
+"""Image size, and channels of the layers, where 0 halves the image."""
 MODELS = (*_CONVOLUTIONS, "transformer", "lstm", "mlp")
 
 
-# Each job is a separate process. Only this process imports PyTorch, so the script itself does not need it.
+# Each job is a separate process, which alone imports PyTorch, so the script itself does not need it.
 
 
 def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
@@ -91,7 +92,7 @@ def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
 
 
 def _training_step(torch: Any, job: Job, device: str) -> Callable[[], None]:
-    """Return a function that trains a job for one step with SGD, in bf16 on a GPU."""
+    """Return a function that trains a job for one step with SGD, using bf16 on a GPU."""
     with torch.device(device):
         net, forward, x, y = _model(torch, job)
     inputs, targets = x.chunk(job.parts), y.chunk(job.parts)
@@ -109,7 +110,7 @@ def _training_step(torch: Any, job: Job, device: str) -> Callable[[], None]:
 
 
 def train(pipe: Connection, job: Job, device: str) -> None:
-    """Train until the window ends; send None when warm, then steps per second and peak memory [GiB], or an error."""
+    """Train until the window ends. Send None when warm, then steps per second and peak memory [GiB], or an error."""
     torch: Any = importlib.import_module("torch")
     gpu = device == "cuda"
     try:
@@ -126,7 +127,8 @@ def train(pipe: Connection, job: Job, device: str) -> None:
         while time.monotonic() < end + _TAIL_S:
             step()
             if gpu:
-                # The CPU may be two steps ahead, so a launch never waits for it and the end of a step is seen at once.
+                # The CPU may be two steps ahead, so that a launch never waits for it and each step's end is seen at
+                # once.
                 running.append(torch.cuda.Event())
                 running[-1].record()
                 if len(running) <= 2:
@@ -139,7 +141,7 @@ def train(pipe: Connection, job: Job, device: str) -> None:
             return
         rate = (len(inside) - 1) / (inside[-1] - inside[0])
         pipe.send((rate, torch.cuda.max_memory_allocated() / 2**30 if gpu else None))
-        pipe.recv()  # wait to be killed, because ending takes GPU time while another run's window has begun
+        pipe.recv()  # wait to be killed, because ending would take GPU time from another run's window
     except RuntimeError as error:
         pipe.send(f"{job}: {' '.join(str(error).split())[:200]}")
 
@@ -162,7 +164,7 @@ class Process(NamedTuple):
     pipe: Connection
 
     def answer(self) -> Any:
-        """Return the next message of the process.
+        """Return the process's next message.
 
         Raises
         ------
@@ -179,7 +181,7 @@ class Process(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Where jobs run, and for how long."""
+    """Device on which jobs run, and duration of a run."""
 
     processes: ForkServerContext
     device: str
@@ -195,7 +197,7 @@ class Bench(NamedTuple):
         return Process(job, process, here)
 
     def window(self, run: Sequence[Process]) -> tuple[list[tuple[float, float | None]], float, float]:
-        """Let warm jobs train at once; return steps per second and peak memory [GiB] of each, begin and end [s]."""
+        """Let warm jobs train at once. Return each one's steps per second and peak memory [GiB], begin and end [s]."""
         begin = time.monotonic() + _LEAD_S
         end = begin + self.window_s
         for one in run:
@@ -204,11 +206,11 @@ class Bench(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How often and how long to measure."""
+    """Number and duration of the measurements."""
 
     repeats: int
     ahead: int
-    """Number of runs whose processes start together, because a start takes longer than a window."""
+    """Number of runs whose processes start together because a start takes longer than a window."""
     limit_s: float
     """Time after which no run begins [s]."""
 
@@ -236,16 +238,16 @@ def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
 
 
 def _gpu(bench: Bench) -> tuple[str, str | None]:
-    """Return the GPU's name and UUID; on a CPU the UUID is None."""
+    """Return the GPU's name and UUID, where the UUID is None on a CPU."""
     if importlib.util.find_spec("torch") is None:
-        raise MeasurementError("PyTorch is not installed; the measurement needs it, --from FILE does not")
+        raise MeasurementError("PyTorch is not installed; the measurement needs it, but --from FILE does not")
     if bench.device == "cpu":
         return "cpu", None
     found: tuple[str, str] | None = bench.start(None).answer()
     if found is None:
-        raise MeasurementError("PyTorch finds no GPU; the measurement needs one, --from FILE does not")
+        raise MeasurementError("PyTorch finds no GPU; the measurement needs one, but --from FILE does not")
     if shutil.which("nvidia-smi") is None:
-        raise MeasurementError("nvidia-smi is not in the path; the measurement asks it for the utilization")
+        raise MeasurementError("nvidia-smi is not in the path; the measurement needs it for the utilization")
     return found
 
 
@@ -255,7 +257,7 @@ def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan,
     Raises
     ------
     MeasurementError
-        PyTorch or a GPU is missing, or a run failed; earlier rows are in the file.
+        PyTorch or a GPU is missing, or a run failed. Earlier rows are in the file.
     """
     began = time.monotonic()
     name, gpu = _gpu(bench)
@@ -290,13 +292,15 @@ def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan,
 
 
 def _measured(bench: Bench, run: Sequence[Process], samples: list[tuple[float, str]] | None) -> dict[str, object]:
-    """Return the row of a run; `samples` is the output of nvidia-smi, None without a GPU."""
+    """Return a run's row. `samples` is the output of nvidia-smi, or None without a GPU."""
     results, begin, end = bench.window(run)
     row: dict[str, object] = {"kind": "alone" if len(run) == 1 else "pair"}
     if samples is not None:
         seen = [text for at, text in samples if begin <= at <= end]
         if not (seen and all(text.isdigit() for text in seen)):
-            raise MeasurementError(f"nvidia-smi gives no utilization: {seen[:3]}; is the GPU cut into MIG slices?")
+            raise MeasurementError(
+                f"nvidia-smi gives no utilization: {seen[:3]}; is the GPU partitioned into MIG slices?"
+            )
         row["utilization_pct"] = median(map(int, seen))
     for side, process, (rate, gib) in zip("ab", run, results, strict=False):
         model, batch, parts = process.job or ("", 0, 0)
@@ -316,15 +320,15 @@ def _job(text: str) -> Job:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return the exit code, which is 2 if nothing can be measured or read."""
+    """Run the benchmark and return the exit code, which is 2 if nothing can be measured or read."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="runs.csv of an earlier measurement")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="runs.csv from an earlier measurement")
     parser.add_argument("--jobs", type=_job, nargs="+", metavar="MODEL:BATCH", default=list(map(_job, JOBS)))
     parser.add_argument("--split", type=_job, nargs="*", metavar="MODEL:BATCH", default=list(map(_job, SPLIT)))
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (%(default)s)")
     parser.add_argument("--window", type=float, default=2.0, metavar="SECONDS", help="length of a run (%(default)s)")
-    ahead = "runs to start at once; they train one after the other (%(default)s); fewer need less memory"
+    ahead = "runs that start together and then train one after another (%(default)s); fewer need less memory"
     parser.add_argument("--ahead", type=int, default=12, metavar="N", help=ahead)
     limit = "time after which no run begins (%(default)s)"
     parser.add_argument("--limit", type=float, default=235.0, metavar="SECONDS", help=limit)

@@ -1,7 +1,7 @@
-"""Evaluate the runs of gpu_sharing.py: how jobs share a GPU, fits of M1 and M3, and the file for --models.
+"""Evaluate the runs of gpu_sharing.py for how jobs share a GPU, and fit M1 and M3 for --models.
 
 Speeds are relative to the same job alone. The median of equal runs is one observation, and every ordered pair of jobs
-counts once. M3 uses the median over jobs, because a few CPU-bound jobs would dominate a mean.
+counts once. M3 uses the median over jobs because a few CPU-bound jobs would dominate a mean.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 _OF_JOB = ("", "_batch", "_parts", "_iters_per_s", "_gib")
 COLUMNS = ("kind", *(f"{side}{column}" for side in "ab" for column in _OF_JOB), "begin_utc", "end_utc")
-"""Columns of a table of runs: both jobs, their steps per second and peak memory [GiB], and the window."""
+"""Columns of a runs table, with both jobs, their steps per second and peak memory [GiB], and the window."""
 OPTIONAL = ("utilization_pct", "gpu")
 C_IN_USE, C_MOST = 0.5, 0.99
-"""Default strength of M1, and the largest value that --models accepts."""
+"""Default strength c of M1, and the largest value that --models accepts."""
 BINS = (0.2, 0.4, 0.6, 0.8)
 FEWEST = 4
 """Minimum number of pairs for a fit of M1."""
 FULL = 0.8
-"""Utilization from which a batch counts as filling the GPU [0..1]."""
+"""Minimum utilization of a batch that counts as filling the GPU [0..1]."""
 
 
 class MeasurementError(Exception):
-    """The measurement or its evaluation failed; the message is one line."""
+    """A failed measurement or evaluation. The message is one line."""
 
 
 class Job(NamedTuple):
-    """A training job: its model, its batch size, and the number of sub-batches."""
+    """A training job, given by its model, batch size and number of sub-batches."""
 
     model: str
     batch: int
@@ -51,16 +51,16 @@ class Run(NamedTuple):
     job: Job
     partner: Job | None
     rate: float
-    """Steps a second."""
+    """Steps per second."""
     gib: float | None
-    """Peak memory of its tensors [GiB]."""
+    """Peak memory of the job's tensors [GiB]."""
     utilization: float | None
-    """GPU utilization in the window, for both jobs together [0..1]."""
+    """GPU utilization during the window, of both jobs together [0..1]."""
     gpu: str
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Return the runs in a file, with a separate run for each job of a pair.
+    """Read the runs in a file, with a separate run for each job of a pair.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def read_runs(path: Path) -> list[Run]:
     except (OSError, UnicodeDecodeError) as error:
         raise MeasurementError(f"{path} cannot be read: {error}") from None
     if not found:
-        raise MeasurementError(f"{path} holds no runs")
+        raise MeasurementError(f"{path} contains no runs")
     return found
 
 
@@ -110,13 +110,13 @@ def _number(row: dict[str, str], column: str, least: float = 0, most: float = 1e
 
 
 class Measured(NamedTuple):
-    """Medians over the runs of a job, alone or with one partner."""
+    """Medians over a job's runs, either alone or with one partner."""
 
     rate: float
     gib: float | None
     utilization: float | None
     spread: float
-    """Difference between the most and fewest steps per second, divided by the median."""
+    """Difference between the highest and lowest steps per second, divided by the median."""
     runs: int
 
 
@@ -138,7 +138,7 @@ def medians(runs: Iterable[Run]) -> dict[tuple[Job, Job | None], Measured]:
 
 
 class Point(NamedTuple):
-    """Speed of a job with a partner, relative to running alone; utilization of both alone [0..1]."""
+    """A job's speed with a partner relative to running alone, and the utilization of each of them alone [0..1]."""
 
     victim: float
     partner: float
@@ -156,14 +156,14 @@ def points(measured: dict[tuple[Job, Job | None], Measured]) -> list[Point]:
 
 
 def strength(seen: Iterable[Point], a: float = 1, b: float = 1) -> float:
-    """Return c in speed = 1 - c * u_victim^a * u_partner^b by least squares; 0 if no pair used the GPU."""
+    """Fit c in speed = 1 - c * u_victim^a * u_partner^b by least squares. Return 0 if no pair used the GPU."""
     terms = [(p.victim**a * p.partner**b, 1 - p.speed) for p in seen]
     square = sum(x * x for x, _ in terms)
     return sum(x * y for x, y in terms) / square if square else 0.0
 
 
 def rms(seen: Sequence[Point], c: float, a: float = 1, b: float = 1) -> float:
-    """Return the root mean square error of that formula."""
+    """Return the root mean square error of the formula fitted by `strength`."""
     return sqrt(mean((1 - c * p.victim**a * p.partner**b - p.speed) ** 2 for p in seen))
 
 
@@ -180,18 +180,18 @@ class Split(NamedTuple):
     utilization: float | None
     """Utilization of the whole batch [0..1]."""
     time: dict[int, float]
-    """Time of a step by number of sub-batches, relative to the whole batch."""
+    """Step time by number of sub-batches, relative to the whole batch."""
     kept: dict[int, float]
     """Peak memory by number of sub-batches, relative to the whole batch."""
 
     @property
     def slowdown(self) -> float:
-        """Slowdown s of time = 1 + s * log2(parts), by least squares."""
+        """Slowdown s in time = 1 + s * log2(parts), by least squares."""
         return sum((t - 1) * log2(n) for n, t in self.time.items()) / sum(log2(n) ** 2 for n in self.time)
 
     @property
     def fixed(self) -> float | None:
-        """Fixed share f of memory = f + (1 - f) / parts, by least squares [0..1]; None if memory is unknown."""
+        """Fixed share f in memory = f + (1 - f) / parts, by least squares [0..1], or None if memory is unknown."""
         if not self.kept:
             return None
         return sum((k - 1 / n) * (1 - 1 / n) for n, k in self.kept.items()) / sum((1 - 1 / n) ** 2 for n in self.kept)
@@ -218,7 +218,7 @@ def splits(measured: dict[tuple[Job, Job | None], Measured]) -> list[Split]:
 
 
 def models_toml(runs: Sequence[Run]) -> str:
-    """Return a file for --models with c of M1, and slowdown and fixed share of M3; omitted values become comments."""
+    """Return a file for --models with M1's c, and M3's slowdown and fixed share. Omitted values become comments."""
     measured = medians(runs)
     seen, parts = points(measured), splits(measured)
     fixed = [split.fixed for split in parts if split.fixed is not None]
@@ -247,7 +247,7 @@ def _range(what: str, values: Sequence[float]) -> list[str]:
 
 
 def _taken(what: str, value: float | None, most: float) -> str:
-    """Return a comment on why --models does not accept a value; '' if it does."""
+    """Return a comment on why --models does not accept a value, or '' if it does."""
     if value is None:
         return f"# {what}: not measured"
     return "" if 0 <= value <= most else f"# {what}: measured {value}, but --models takes 0 to {most}"

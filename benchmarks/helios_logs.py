@@ -1,9 +1,9 @@
-"""Generate logs of the four Helios clusters at released size from the published statistics, with a seed.
+"""Generate logs of the four Helios clusters at released size from a seed and the published statistics.
 
     python benchmarks/helios_logs.py -o DIR [--jobs 3362981]
 
-The numbers of jobs, VCs and GPUs per cluster are from Hu et al., SC'21, Table 1. The distributions follow the same
-study: more than half of the jobs request no GPU, most GPU jobs request one, and run times are heavy-tailed with a
+The numbers of jobs, VCs and GPUs per cluster come from Hu et al., SC'21, Table 1. The distributions follow the same
+study. More than half of the jobs request no GPU, most GPU jobs request one, and run times are heavy-tailed with a
 median of minutes.
 """
 
@@ -40,16 +40,16 @@ CLUSTERS = (
 
 
 def write_helios_logs(folder: Path, jobs: int = RELEASED_JOBS, seed: int = 2020) -> list[Path]:
-    """Write the log and the quota table of each cluster; return the paths of the logs.
+    """Write each cluster's log and quota table, and return the paths of the logs.
 
     Parameters
     ----------
     folder : Path
-        The folder for `<cluster>/cluster_log.csv` and `<cluster>/cluster_gpu_number.csv`.
+        Folder for `<cluster>/cluster_log.csv` and `<cluster>/cluster_gpu_number.csv`.
     jobs : int
         Total number of jobs over all clusters.
     seed : int
-        The same seed gives the same bytes.
+        Seed. The same seed gives the same bytes.
     """
     rng = np.random.default_rng(seed)
     total = sum(cluster.jobs_thousand for cluster in CLUSTERS)
@@ -68,7 +68,7 @@ def write_helios_logs(folder: Path, jobs: int = RELEASED_JOBS, seed: int = 2020)
 
 
 def _quotas(cluster: Cluster) -> pl.DataFrame:
-    """Divide the GPUs into nodes of 8, the same on every day."""
+    """Divide the GPUs into nodes of 8, in the same way for every day."""
     nodes = cluster.gpus // 8
     each = [nodes // cluster.vcs + (vc < nodes % cluster.vcs) for vc in range(cluster.vcs)]
     days = np.datetime64("2020-04-01") + np.arange(_DAYS)

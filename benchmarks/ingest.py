@@ -1,10 +1,10 @@
-"""Measure ingest against DuckDB copying the same files to Parquet without our conversions.
+"""Compare ingest with DuckDB copying the same files to Parquet without our conversions.
 
     python benchmarks/ingest.py [CASE ...] [--runs 5] [--scale 1] [--keep DIR]
 
-Both run as separate processes, alternating, on the same files in the page cache. The ratio is computed pair by pair,
-because absolute times drift on shared machines. Peak memory is the operating system's value. The case 'utilization'
-reads a file of released size with 45 million samples, and 'utilization-quarter' a file a quarter as large, because
+Both run alternately as separate processes on the same files in the page cache. The ratio is computed pair by pair
+because absolute times drift on shared machines. Peak memory is reported by the operating system. The case 'utilization'
+reads a file of released size with 45 million samples. 'utilization-quarter' reads a file a quarter as large, because
 memory must not grow with file size.
 """
 
@@ -38,12 +38,12 @@ class Case(NamedTuple):
     """One kind of source at released size."""
 
     make: Callable[[Path, float], object]
-    """Writes the files into a folder, at a given share of the released size."""
+    """Function that writes the files into a folder at a given share of the released size."""
     format: str
     most: float
-    """The maximum ratio."""
+    """Maximum ratio."""
     tables: tuple[tuple[str, str], ...]
-    """The bound's input: a file pattern, and the DuckDB function call with {} for the list of paths."""
+    """The bound's input, given by a file pattern and a DuckDB function call with {} for the list of paths."""
 
 
 def _philly_log(folder: Path, scale: float) -> None:
@@ -82,7 +82,7 @@ CASES = {
 
 
 def measure(name: str, case: Case, folder: Path, runs: int, scale: float) -> str:
-    """Print each run of both, and return a row of the results table."""
+    """Print each pair of runs, and return a row of the results table."""
     source, bound = folder / "source", folder / "bound"
     for place in (source, bound):
         place.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,15 @@
-"""Measure the ingest of daily telemetry files: in one process, as tasks in two others, and as tasks of a local Spark.
+"""Measure the ingest of daily telemetry files in one process, as tasks in two others, and as tasks of a local Spark.
 
     python benchmarks/ingest_tasks.py [--kinds philly,prometheus] [--samples 10_000_000] [--days 8] [--partition day]
         [--spark]
 
 one     only this process
 pool    the same tasks in two processes of this machine, without Spark, to measure the cost of a task and of the driver;
-        the processor time of all tasks divided by that of the driver is the largest number of machines that can help
-spark   local[2], including the start of Spark; only with --spark, needs Java and gpu-tracekit[spark]
+        the processor time of all tasks divided by the driver's is the largest number of machines that can help
+spark   local[2], including the start of Spark, if --spark is given; requires Java and gpu-tracekit[spark]
 
 The script verifies by checksum that the three Traces are the same. Each run is a separate process that reports its
-processor time and its peak memory, without its children's.
+processor time and peak memory without its children's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _write_philly(folder: Path, samples: int, days: int) -> None:
 
 
 def _write_prometheus(folder: Path, samples: int, days: int) -> None:
-    """Write a log of jobs that each use a machine for a day, and a server's answer for each day."""
+    """Write a log of jobs that each use a machine for a day, and a server's response for each day."""
     nodes = max(1, samples // (days * _PER_DAY * _GPUS))
     rng = np.random.default_rng(7)
     lines = ["JobID|Submit|Start|End|State|Elapsed|AllocTRES|NNodes|NodeList"]
@@ -90,20 +90,20 @@ _OPTIONS = {"philly": {}, "prometheus": {"timezone": "UTC"}}
 
 
 class _Pool:
-    """Workers on this machine, started from scratch like those on another machine."""
+    """Workers on this machine, started from scratch like workers on other machines."""
 
     def __init__(self) -> None:
         self.pool = ProcessPoolExecutor(_WIDTH, mp_context=get_context("spawn"))
 
     def start(self) -> None:
-        """Do nothing, because processes start with their first item."""
+        """Do nothing, because a process starts with its first item."""
 
     def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
         yield from self.pool.map(work, items)
 
 
 def _one(how: str, kind: str, partition: str, logs: Path, out: Path) -> dict[str, float]:
-    """Ingest in this process, and return its resource usage."""
+    """Ingest in this process, and return the process's resource usage."""
     begin = time.perf_counter()
     asked: dict[str, Any] = {"options": _OPTIONS[kind], "partition": partition}
     if how == "one":
@@ -131,14 +131,14 @@ def _one(how: str, kind: str, partition: str, logs: Path, out: Path) -> dict[str
 
 
 def measure(kind: str, samples: int, days: int, partition: str, ways: Sequence[str], folder: Path) -> None:
-    """Print one line per way, and the speedup limit set by the driver's share."""
+    """Print one line per way of ingesting, and the speedup limit set by the driver's share."""
     logs = folder / "logs"
     logs.mkdir()
     _WRITERS[kind](logs, samples, days)
     size = sum(path.stat().st_size for path in logs.iterdir())
     found: dict[str, dict[str, float]] = {}
     for how in ways:
-        # The peak of a process starts at its parent's memory, so a fresh process starts it.
+        # A process's peak starts at its parent's memory, so the process is started by a fresh one.
         words = [sys.executable, __file__, "--one", how, kind, partition, str(logs), str(folder / how)]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         found[how] = json.loads(done.stdout)

@@ -1,10 +1,10 @@
-"""Generate PAI-format tables at released size, with a seed.
+"""Generate PAI-format tables at released size from a seed.
 
 python benchmarks/pai_tables.py -o DIR [--tasks 1261050] [--instances 7522002] [--sensors 3033232] [--tags 1055032]
                                        [--metrics 2009423]
 
-A count of 0 omits that table. Names are as long as in the release: 24 digits for jobs and machines, 60 for aliases,
-instances and workers.
+A count of 0 omits that table. Names are as long as in the release, with 24 digits for jobs and machines, and 60 for
+aliases, instances and workers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _DIGITS = {_JOB: 24, _ALIAS: 60, _INSTANCE: 60, _WORKER: 60, _MACHINE: 24, _GROU
 
 @dataclass(frozen=True)
 class _Workers:
-    """Every instance, in the order of the instance table; arrays of shape (instances,)."""
+    """All instances in the order of the instance table, in arrays of shape (instances,)."""
 
     job: NDArray[np.int64]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
-    """End time; -1 while the instance runs [s]."""
+    """End time [s], or -1 while the instance runs."""
     machine: NDArray[np.int64]
 
 
@@ -47,11 +47,11 @@ def write_pai_tables(
     Parameters
     ----------
     folder : Path
-        The folder for the files pai_*.csv.
+        Folder for the pai_*.csv files.
     tasks, instances : int
-        Number of rows of these tables; the number of jobs follows from the tasks.
+        Numbers of rows in the task and instance tables. The number of jobs follows from the tasks.
     sensors, tags, metrics : int
-        Number of rows of the sensor, group tag and machine metric tables, at most one per instance or job.
+        Numbers of rows in the sensor, group tag and machine metric tables, at most one per instance or job.
     seed : int
         Random seed for all choices.
     """
@@ -120,7 +120,7 @@ def _write_instances(path: Path, workers: _Workers) -> None:
 
 
 def _write_sensors(rng: np.random.Generator, path: Path, workers: _Workers, rows: int) -> None:
-    """Write the usage of some workers in random order; one in five has no GPU values."""
+    """Write the usage of some workers in random order. One in five has no GPU values."""
     measured = rng.permutation(len(workers.job))[:rows]
     with path.open("wb") as out:
         for part in _parts(rows):
@@ -150,7 +150,7 @@ def _write_sensors(rng: np.random.Generator, path: Path, workers: _Workers, rows
 
 
 def _write_tags(rng: np.random.Generator, path: Path, user: NDArray[Any], rows: int) -> None:
-    """Write the tags of some jobs in random order; one in eleven names a model."""
+    """Write the tags of some jobs in random order. One in eleven names a model."""
     tagged = rng.permutation(len(user))[:rows]
     with path.open("wb") as out:
         for part in _parts(rows):
@@ -190,7 +190,7 @@ def _write_metrics(rng: np.random.Generator, path: Path, workers: _Workers, rows
 
 
 def _sometimes(rng: np.random.Generator, words: NDArray[Any], share: float) -> pl.Series:
-    """Return the words with a random part set to NULL; a share of about `share` stays."""
+    """Return the words with a random part set to NULL, keeping a share of about `share`."""
     return pl.select(pl.when(pl.Series(rng.random(len(words)) < share)).then(pl.Series(words))).to_series()
 
 
@@ -199,7 +199,7 @@ def _parts(total: int) -> list[NDArray[np.int64]]:
 
 
 def _names(number: NDArray[Any], kind: int) -> pl.Series:
-    """Return a name made of digits for each number; equal numbers and kinds give equal names."""
+    """Return a name made of digits for each number. Equal numbers and kinds give equal names."""
     numbers = pl.Series(number.astype(np.uint64))
     parts = [numbers.hash(seed=kind + 10 * n).cast(pl.String).str.zfill(20) for n in range(_DIGITS[kind] // 20)]
     rest = _DIGITS[kind] % 20

@@ -1,4 +1,4 @@
-"""Measure what partitions cost and save: rewrite a Trace in both layouts, and run queries on both.
+"""Measure what partitions cost and save, by rewriting a Trace in both layouts and running queries on both.
 
 python benchmarks/partitions.py [--samples 10000000] [--days 100] [--keep DIR]
 """

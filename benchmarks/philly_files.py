@@ -1,10 +1,10 @@
-"""Generate Philly-format files at released size from the published statistics, with a seed.
+"""Generate Philly-format files at released size from a seed and the published statistics.
 
     python benchmarks/philly_files.py -o DIR [--jobs 117325] [--rows 9000000]
 
 The job log has the released layout, an indented JSON array. The GPU file has one row per server and minute, with a time
-zone suffix. Servers with 8 GPUs fill all cells, other servers two; one cell in 200 is NA, for an offline GPU. Nine
-million rows contain 45 million GPU samples, as many as the released file.
+zone suffix. Servers with 8 GPUs fill all cells, and other servers fill two. One cell in 200 is NA, for an offline GPU.
+Nine million rows contain 45 million GPU samples, as many as the released file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TELEMETRY_BEGIN = np.datetime64("2017-10-03T00:00:00")
 
 
 def write_job_log(path: Path, jobs: int, seed: int = 2017, begin: np.datetime64 = _BEGIN, days: float = 137) -> None:
-    """Write cluster_job_log: about 1.7 attempts per job, mostly on one GPU, submitted within `days` from `begin`."""
+    """Write cluster_job_log with about 1.7 attempts per job, mostly on one GPU, submitted within `days` of `begin`."""
     rng = np.random.default_rng(seed)
     submit = begin + np.sort(rng.integers(0, round(days * 86_400), jobs)).astype("timedelta64[s]")
     attempts = np.where(rng.random(jobs) < 0.04, 0, 1 + rng.geometric(0.6, jobs) - 1)
@@ -69,7 +69,7 @@ def _text(moment: np.datetime64) -> str:
 
 
 def write_gpu_file(path: Path, rows: int, servers: int = 400, seed: int = 2017) -> None:
-    """Write cluster_gpu_util: `rows` rows, minute by minute over all servers; every row ends with a comma."""
+    """Write cluster_gpu_util with `rows` rows, minute by minute over all servers. Every row ends with a comma."""
     rng = np.random.default_rng(seed)
     begin = TELEMETRY_BEGIN.astype("datetime64[us]")
     with path.open("wb") as out:

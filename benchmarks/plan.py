@@ -2,8 +2,9 @@
 
     python benchmarks/plan.py [--jobs 50000] [--workers 2]
 
-The jobs request 85 % of 256 GPUs over 60 days, with 1 to 16 GPUs each. They run first in, first out, and may pass a job
-that cannot start. The twin uses exactly this rule, so only the plan is measured. The limit is 120 s on 2 cores.
+The jobs request 85 % of 256 GPUs over 60 days, with 1 to 16 GPUs each. They run first in, first out, but may pass a job
+that cannot start. The twin uses exactly this rule, so the measurement covers only the plan. The limit is 120 s on 2
+cores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Measure the replay of one trace under every policy, each in a separate process.
+"""Measure the replay of a trace under every policy, each in a separate process.
 
     python benchmarks/policies.py TRACE [--cluster FILE.toml] [--load X] [-p POLICY ...]
 
-For each policy, the table shows the engine's seconds and jobs per second, and the wall time and peak memory of the
-whole command. Policies for which the trace lacks inputs are listed at the end with the reason.
+For each policy, the table shows the engine's seconds and jobs per second, and the whole command's wall time and peak
+memory. Policies for which the trace has no inputs are listed at the end with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure the replay engine against a plain C program.
+"""Compare the replay engine with a plain C program.
 
     python benchmarks/replay.py [--jobs 1580000] [--load 0.8 --load 0.95] [--policy fifo ...]
     python benchmarks/replay.py --growth | --queue | --cold | --memory
@@ -6,8 +6,8 @@
 
 Jobs and cluster come from `replay_jobs` (shaped like Helios: 6,000 GPUs in 60 isolated virtual clusters). The bound,
 `replay_bound.c`, runs FIFO and SRTF by the same rules and must give the same end for every job. It is built with gcc
--O3 and omitted if there is no compiler. Times are those of the engine's loop, without the setup of its arrays, for the
-fastest of three runs, or of one run if that took over 10 s; 'all' includes the setup.
+-O3, and omitted if there is no compiler. A time is the fastest of three runs of the engine's loop, without the setup of
+its arrays, or the first run if it took over 10 s. The 'all' column includes the setup.
 
 --growth shows jobs per second from 10,000 to 1.6 million jobs, --queue shows them by queue length, --cold shows how
 long the first replay of a process takes, and --memory shows the memory that a process needs beyond the job table.
@@ -83,21 +83,21 @@ def build_bound(folder: Path) -> Path | None:
 
 
 def write_input(path: Path, jobs: Jobs, cluster: Cluster) -> None:
-    """Write the input of the C program."""
+    """Write the C program's input."""
     head = [len(jobs), cluster.nodes, len(cluster.domains)]
     columns = (head, jobs.submit_ms, jobs.work_ms, jobs.devices, jobs.tenant, cluster.gpus, cluster.domain)
     np.concatenate([np.asarray(column, np.int64) for column in columns]).tofile(path)
 
 
 def run_bound(program: Path, folder: Path, name: str) -> tuple[float, NDArray[np.int64]]:
-    """Run the C program; return its seconds and the end times of jobs."""
+    """Run the C program, and return its seconds and the end times of jobs."""
     arguments = [str(program), str(folder / "in"), str(folder / "out"), name]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     return float(done.stdout), np.fromfile(folder / "out", np.int64)
 
 
 def run_engine(scenario: Any, text: str) -> tuple[float, float, Any]:
-    """Run a policy; return the seconds of the loop, the seconds including the setup, and the outcome."""
+    """Run a policy, and return the seconds of the loop, the seconds including the setup, and the outcome."""
     from tracekit.replay.engine.run import simulate
     from tracekit.replay.registry import named_policy
 
@@ -154,7 +154,7 @@ def of_trace(folder: str, cluster: str | None, policies: tuple[str, ...]) -> Non
 
 
 def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> None:
-    """Print how much slower a replay with the given number of node outages is than one without outages."""
+    """Print how much slower a replay with the given number of node outages is than a replay without outages."""
     from tracekit.replay.outages.asked import read_checkpoints
     from tracekit.replay.outages.away import with_outages
     from tracekit.replay.outages.failures import drawn_at_rate
@@ -178,7 +178,7 @@ def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> 
 
 
 def queue(policies: tuple[str, ...]) -> None:
-    """Print jobs per second by longest queue, which grows with the offered load."""
+    """Print jobs per second by length of the longest queue, which grows with the offered load."""
     from tracekit.replay.scenario import Scenario
 
     loads = (0.8, 1.0, 1.2, 2.0)
@@ -211,16 +211,16 @@ def growth(load: float, policies: tuple[str, ...]) -> None:
 
 
 def in_process(code: str, **values: Any) -> float:
-    """Run code in a separate Python process and return the number it prints."""
+    """Run code in a separate Python process, and return the number that it prints."""
     text = code.format(folder=str(Path(__file__).parent), **values)
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def cold(policies: tuple[str, ...]) -> None:
-    """Print how long the first and the third replay of a process take; the difference is the startup time.
+    """Print how long a process's first and third replays take. The difference is the startup time.
 
-    The replay has 2,000 jobs; its jobs and cluster already exist.
+    The replay has 2,000 jobs. Its jobs and cluster already exist.
     """
     print(f"\n{'policy':<18}{'first s':>10}{'third s':>10}")
     for text in policies:
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--queue", action="store_true")
     parser.add_argument(
-        "--outages", type=int, metavar="N", help="compare a replay with N node outages with one without"
+        "--outages", type=int, metavar="N", help="compare replays with N node outages and without outages"
     )
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--memory", action="store_true")

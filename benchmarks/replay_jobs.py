@@ -1,4 +1,4 @@
-"""Generate jobs and a cluster for the replay benchmark, with a seed: shaped like Helios, of any size.
+"""Generate jobs and a cluster for the replay benchmark from a seed, shaped like Helios and of any size.
 
 About 6,000 GPUs in 8-GPU nodes belong to 60 virtual clusters of very different sizes. Jobs arrive in bursts with a
 daily rhythm. Most jobs request one GPU, a few up to 64. Run times are lognormal (median 200 s) and capped at five days.
@@ -38,7 +38,7 @@ def make(count: int, load: float, seed: int = 1, *, nodes: int = NODES, vcs: int
         horizon = (gpus[own] * run_s[own]).sum() / (size[k] * 8) / load
         bursts = np.sort(random.uniform(0, horizon, len(own) // 20 + 1))
         at = np.repeat(bursts, 20)[: len(own)] + random.uniform(0, 60, len(own))
-        # More jobs by day than by night.
+        # More jobs arrive by day than by night.
         submit[own] = at + 3600 * 4 * np.sin(at / 86_400 * 2 * np.pi)
     submit -= submit.min()
     order = np.argsort(submit, kind="stable")

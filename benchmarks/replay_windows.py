@@ -2,12 +2,12 @@
 
     python benchmarks/replay_windows.py [--jobs 100000] [--nodes 40] [--load 0.6]
 
-carried  one window after another: running and waiting jobs at the end of a window are passed to the next one with their
+carried  one window after another. Jobs that run or wait at the end of a window are passed to the next window with their
          remaining run times. Memory is limited to the jobs of one window, and an interrupted replay can continue.
-warmed   every window by itself, so all can run at the same time: each starts some days early on an empty cluster and
-         continues equally many days after its end; only the jobs submitted in between count.
-resumed  the engine's arrays with all jobs are saved and passed to a new run. This is exact, but memory holds all jobs.
-         It works for policies that only order jobs; backfilling has additional arrays.
+warmed   every window by itself, so all can run at the same time. A window starts some days early on an empty cluster
+         and continues for as many days after its end. Only the jobs submitted in between count.
+resumed  the engine's arrays with all jobs are saved and passed to a new run. This is exact, but all jobs are in memory.
+         It works for policies that only order jobs. Backfilling has additional arrays.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FAR = np.iinfo(np.int64).max
 
 
 class Schedule(NamedTuple):
-    """Start and end of each job of a log [ms], -1 for never, and the number of jobs replayed to get them."""
+    """Start and end of each job in a log [ms], or -1 if never, and the number of jobs replayed to compute them."""
 
     start_ms: NDArray[np.int64]
     end_ms: NDArray[np.int64]
@@ -48,7 +48,7 @@ class Schedule(NamedTuple):
 
 
 def taken(jobs: Jobs, rows: NDArray[np.int64], **changes: NDArray[np.int64]) -> Jobs:
-    """Return the jobs of the given rows, in that order, with the given columns replaced."""
+    """Return the jobs in the given rows, in this order, with the given columns replaced."""
     found: dict[str, Any] = {}
     for one in fields(jobs):
         value = getattr(jobs, one.name)
@@ -64,17 +64,18 @@ def whole(jobs: Jobs, cluster: Cluster, policy: str) -> Schedule:
 
 
 def edges_of(jobs: Jobs, windows: int) -> list[int]:
-    """Return the ends of windows that divide the submission period into equal parts [ms]; the last has no end."""
+    """Return the ends of windows that divide the submission period equally [ms]. The last window has no end."""
     last = int(jobs.submit_ms[-1])
     return [last * k // windows for k in range(1, windows)] + [_FAR]
 
 
 def carried(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int]) -> Schedule:
-    """Replay window after window; each begins with the jobs that run or wait at the end of the previous window.
+    """Replay window after window, each beginning with the jobs that run or wait at the previous window's end.
 
     A running job enters the next window as a job that is submitted at its start, requests its remaining run time and
-    comes before all waiting jobs, which follow in submission order. A job's nodes are not passed on: the job is placed
-    again. So the schedule is exact if GPUs are only counted (fit=count), and may differ if jobs are placed on nodes.
+    comes before all waiting jobs, which follow in submission order. A job's nodes are not passed on, so the job is
+    placed again. The schedule is therefore exact if GPUs are only counted (fit=count), and may differ if jobs are
+    placed on nodes.
     """
     count = len(jobs)
     start, end, left = np.full(count, -1), np.full(count, -1), jobs.work_ms.copy()
@@ -99,7 +100,7 @@ def carried(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int]) -> 
 
 
 def _until(outcome: Outcome, edge: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each job's first start before an edge (-1: none), its run time so far [ms], and whether it runs then."""
+    """Return each job's first start before an edge (or -1), run time so far [ms], and whether it is running."""
     log, count = outcome.log, len(outcome.end_ms)
     assert log is not None, "the replay kept no log"
     first, ran, runs = np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, bool)
@@ -121,7 +122,7 @@ def _until(outcome: Outcome, edge: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def warmed(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int], days: float) -> Schedule:
-    """Replay every window by itself, from the given number of days before its begin to as many days after its end."""
+    """Replay every window by itself, from `days` days before its begin to `days` days after its end."""
     count = len(jobs)
     start, end = np.full(count, -1), np.full(count, -1)
     begin, replayed, more = 0, 0, round(days * _DAY_MS)
@@ -138,12 +139,12 @@ def warmed(jobs: Jobs, cluster: Cluster, policy: str, edges: Sequence[int], days
 
 
 def resumed(jobs: Jobs, cluster: Cluster, policy: str, pieces: int) -> tuple[Schedule, int]:
-    """Replay in pieces, each starting from the saved arrays of the previous one; also return their size in bytes."""
+    """Replay in pieces, each starting from the previous one's saved arrays, and also return their size in bytes."""
     scenario = Scenario.make(jobs, cluster)
     mechanism = named_policy(policy).mechanism(jobs, cluster, scenario.models, scenario.seed)
     spread = spread_table(scenario.models, jobs, cluster)
     setting = Setting(jobs, cluster, scenario.assignment, policy, scenario.placement, spread)
-    # Each job has one instant at which it arrives, and one at which it ends.
+    # Each job arrives at one instant and ends at another.
     instants = max(2 * len(jobs) // pieces, 1)
     run, saved = mechanism.prepare(setting), b""
     while run.step(instants):
@@ -157,9 +158,9 @@ def resumed(jobs: Jobs, cluster: Cluster, policy: str, pieces: int) -> tuple[Sch
 
 
 def errors_of(jobs: Jobs, found: Schedule, truth: Schedule) -> dict[str, float]:
-    """Return the relative errors of mean and 90th percentile wait, the share of jobs with another end, and the work.
+    """Return the relative errors of the mean and p90 wait, the share of jobs with a different end, and the work.
 
-    Work is the number of jobs replayed divided by the number of jobs in the log.
+    The work is the number of jobs replayed divided by the number of jobs in the log.
     """
     waits = [(schedule.start_ms - jobs.submit_ms) / 1000 for schedule in (found, truth)]
     off = {}
@@ -186,7 +187,7 @@ def main() -> None:
 
 
 def measure(jobs: Jobs, cluster: Cluster) -> list[dict[str, Any]]:
-    """Return one row per policy and way of splitting."""
+    """Return one row per policy and way of splitting the log."""
     rows: list[dict[str, Any]] = []
     days = jobs.submit_ms[-1] / _DAY_MS
     for policy in ("fifo", "srtf", "easy"):

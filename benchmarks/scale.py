@@ -2,17 +2,17 @@
 
     python benchmarks/scale.py [CASE ...] [--keep DIR] [--most N] [--again]
 
-jobs       a log shaped like Helios with 10^5, 10^6 and 3 * 10^6 jobs: ingest, every query, and commands that stream
-policies   the engine under one policy after another, with as many jobs; policies that plan in Python with fewer
-telemetry  GPU samples shaped like Philly, 10^6, 10^7 and 10^8: ingest and the queries that join them with jobs
-windows    a replay split into time windows, against the whole replay (see replay_windows.py)
+jobs       ingest, every query, and commands that stream, on a log shaped like Helios with 10^5, 10^6 and 3 * 10^6 jobs
+policies   the engine under one policy after another, with as many jobs, or fewer for policies that plan in Python
+telemetry  ingest, and queries that join samples with jobs, on 10^6, 10^7 and 10^8 GPU samples shaped like Philly
+windows    a replay split into time windows, compared with the whole replay (see replay_windows.py)
 heavy      fit, generate, calibrate and analyze on 10^5, 3 * 10^5 and 10^6 jobs
 
-The script measures processor seconds (user and system, all threads), which other work on the machine affects less than
-wall time, and the peak memory that the operating system reports. The first size of each case is tiny and gives the
-startup cost, which is subtracted when growth is computed. Figures go to scale.json next to this file, one row per
-measurement; existing measurements are repeated only with --again. `scale_model.py` turns them into exponents and
-tables.
+The script measures peak memory as reported by the operating system, and processor seconds (user and system, all
+threads), which other work on the machine affects less than wall time. The first size of each case is tiny and gives the
+startup cost, which is subtracted when growth is computed. Figures are written to scale.json next to this file, one row
+per measurement. Existing measurements are repeated only with --again. `scale_model.py` computes exponents and tables
+from the figures.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ JOBS = (TINY_JOBS, 100_000, 1_000_000, 3_000_000)
 FITTED = (TINY_JOBS, 100_000, 300_000, 1_000_000)
 """Numbers of jobs for the commands that fit or replay all their jobs, which take minutes."""
 WINDOWED = 60_000
-"""Number of jobs for the replays in windows."""
+"""Number of jobs in the replays in windows."""
 SAMPLES = (TINY_SAMPLES, 1_000_000, 10_000_000, 100_000_000)
 _SAMPLES_PER_ROW = 5
 _SAMPLES_PER_JOB = 400
@@ -81,7 +81,7 @@ for name in sys.argv[3:]:
     _, status, usage = os.wait4(pid, 0)
     print(json.dumps([name, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]), flush=True)
 """
-"""Runs every query in a forked process with all modules already imported, so the startup is not measured again."""
+"""Code that runs every query in a forked process with all modules imported, so the startup is not measured again."""
 
 _REPLAYS = """
 import json, os, sys
@@ -102,11 +102,11 @@ for policy in sys.argv[3:]:
     _, status, usage = os.wait4(pid, 0)
     print(json.dumps([policy, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]), flush=True)
 """
-"""Runs every policy in a forked process with the same jobs, which its peak memory includes."""
+"""Code that runs every policy in a forked process with the same jobs, which its peak memory includes."""
 
 
 class Figures:
-    """The measurements, in a file that is written after each measurement."""
+    """The measurements, stored in a file that is rewritten after each one."""
 
     def __init__(self, path: Path, *, again: bool) -> None:
         self.path, self.again = path, again
@@ -120,7 +120,7 @@ class Figures:
         return row["case"], row["what"], row["size"]
 
     def wants(self, case: str, what: str, size: int) -> bool:
-        """Return whether this still has to be measured."""
+        """Return whether this item still has to be measured."""
         key = (case, what, size)
         return key in self._old or key not in {self._key(row) for row in self.rows}
 
@@ -157,14 +157,14 @@ def _tables(trace: Path) -> dict[str, Any]:
 
 
 def _measure(figures: Figures, case: str, what: str, size: int, *arguments: str) -> None:
-    """Store the resources that a command used, including its startup."""
+    """Store the resources that a command uses, including its startup."""
     if figures.wants(case, what, size):
         used = run("-m", "tracekit", *arguments)
         figures.add(case, what, size, used.cpu_s, used.peak_mib)
 
 
 def _forked(figures: Figures, case: str, size: int, named: dict[str, str], code: str, *arguments: str) -> None:
-    """Store the resources of each item that the code runs; `named` maps the code's names to row names."""
+    """Store the resources that each item run by the code uses. `named` maps the code's names to row names."""
     wanted = [name for name, what in named.items() if figures.wants(case, what, size)]
     if not wanted:
         return
@@ -182,7 +182,7 @@ def _forked(figures: Figures, case: str, size: int, named: dict[str, str], code:
 def _ingested(
     figures: Figures, case: str, size: int, folder: Path, make: Callable[[Path], object], format_name: str
 ) -> Path:
-    """Return the Trace of a size: generate its files, read them (measured at the listed sizes) and remove them."""
+    """Make the Trace of a size from generated files, measuring ingest at the listed sizes, and remove the files."""
     source, trace = folder / "source", folder / "trace"
     fresh, listed = not (trace / "manifest.json").is_file(), size in {*JOBS, *SAMPLES}
     if fresh or (listed and figures.wants(case, "ingest", size)):
@@ -274,7 +274,7 @@ def telemetry(figures: Figures, place: Path, most: int | None) -> None:
 
         def make(source: Path, size: int = size) -> None:
             rows = size // _SAMPLES_PER_ROW
-            # All jobs fall into the telemetry period, so the join has as much work as possible.
+            # All jobs lie within the telemetry period, so that the join has as much work as possible.
             days = rows / _SERVERS / 1440
             write_job_log(source / "cluster_job_log", size // _SAMPLES_PER_JOB, begin=TELEMETRY_BEGIN, days=days)
             write_gpu_file(source / "cluster_gpu_util", rows, servers=_SERVERS)
@@ -283,7 +283,7 @@ def telemetry(figures: Figures, place: Path, most: int | None) -> None:
         _forked(figures, "telemetry", size, {name: f"query {name}" for name in _JOINED}, _QUERIES, trace, "")
         limited = {name: f"query {name}, 1GB" for name in _JOINED}
         _forked(figures, "telemetry", size, limited, _QUERIES, trace, "1GB")
-        # Without a limit, the keys of all samples stay in memory.
+        # Without a limit, all samples' keys stay in memory.
         _measure(figures, "telemetry", "validate, 1GB", size, "validate", trace, "--memory-limit", "1GB")
 
 

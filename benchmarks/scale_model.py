@@ -1,11 +1,11 @@
-"""Compute growth exponents from the figures of scale.py, and estimate larger data on more machines.
+"""Compute growth exponents from the figures of scale.py, and estimate the time for larger data on more machines.
 
     python benchmarks/scale_model.py [--price 1.0] [--cores 16] [--network-mb 1000] [--disk-mb 1000] [--docs]
 
-An exponent b is defined by seconds ~ size^b and fitted by least squares in logarithms, after subtracting the startup:
-the same work at the smallest size. Values for sizes that were not measured are extrapolations and marked as such. A
-machine of the model runs as many tasks at a time as it has cores, each as fast as here, and tasks share only its
-network and disk. --docs writes the tables into docs/scale.md.
+An exponent b is defined by seconds ~ size^b and fitted by least squares in logarithms, after subtracting the startup,
+which is the time of the same work at the smallest size. Values for sizes that were not measured are extrapolations and
+marked as such. In the model, a machine runs as many tasks at a time as it has cores, each as fast as on the measured
+machine, and tasks share only the machine's network and disk. --docs writes the tables into docs/scale.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "scale.md"
 END = "<!-- end -->"
 
 _LEAST_S = 0.05
-"""Shorter times beyond the startup cannot be distinguished from noise [s]."""
+"""Shortest time beyond the startup that can be distinguished from noise [s]."""
 MACHINES = (1, 10, 30, 100)
 JOBS, SAMPLES = 10**8, 10**10
 _MIB, _GB = 2**20, 1e9
@@ -39,12 +39,12 @@ class Prices:
     """Assumptions about the machines."""
 
     hour: float = 1.0
-    """Price of a machine per hour, in any currency."""
+    """Price per machine and hour, in any currency."""
     cores: int = 16
     network: float = 1e9
-    """Bytes per second that a machine reads from the store or from other machines."""
+    """Rate at which a machine reads from the store or from other machines [B/s]."""
     disk: float = 1e9
-    """Bytes per second that a machine writes."""
+    """Rate at which a machine writes [B/s]."""
 
 
 class Growth(NamedTuple):
@@ -52,15 +52,15 @@ class Growth(NamedTuple):
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
-    """Seconds beyond the startup, by size."""
+    """Time beyond the startup, by size [s]."""
     peak_mib: tuple[float, ...]
     start_s: float
     start_mib: float
     exponent: float | None
-    """The growth exponent; None if two or more of the times are too short to use."""
+    """The growth exponent, or None if two or more of the times are too short to use."""
 
     def seconds_at(self, size: float) -> float:
-        """Return the seconds at a size, extrapolated from the largest size with the exponent (1 if unknown)."""
+        """Return the time at a size, extrapolated from the largest size with the exponent (1 if unknown) [s]."""
         return self.seconds[-1] * math.pow(size / self.sizes[-1], 1.0 if self.exponent is None else self.exponent)
 
     @property
@@ -70,7 +70,7 @@ class Growth(NamedTuple):
 
 
 def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
-    """Return the slope of log(seconds) over log(size) by least squares; None with fewer than two usable times.
+    """Return the least-squares slope of log(seconds) over log(size), or None with fewer than two usable times.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
 
 
 def growth_of(rows: Iterable[dict[str, Any]], case: str, what: str) -> Growth:
-    """Return the growth of one measured item; its smallest size gives the startup."""
+    """Return the growth of a measured item, whose smallest size gives the startup."""
     found = sorted((r for r in rows if r["case"] == case and r["what"] == what), key=lambda r: int(r["size"]))
     start, larger = found[0], found[1:]
     sizes = tuple(int(r["size"]) for r in larger)
@@ -95,7 +95,7 @@ def growth_of(rows: Iterable[dict[str, Any]], case: str, what: str) -> Growth:
 
 
 def makespan(tasks: Iterable[float], slots: int) -> float:
-    """Return when the last task ends if each task in turn goes to the first free slot [s].
+    """Return when the last task ends if each task in turn is assigned to the first free slot [s].
 
     Examples
     --------
@@ -131,9 +131,9 @@ class Work(NamedTuple):
 
 
 def hours_of(work: Work, machines: int, prices: Prices) -> tuple[float, float, str]:
-    """Return the hours that work takes on the given number of machines, the bound for its tasks, and its bottleneck.
+    """Return the hours that work takes on a number of machines, the bound for its tasks, and its bottleneck.
 
-    Reading, writing and transfers overlap with the tasks, so the slowest of them determines the time.
+    Reading, writing and transfers overlap with the tasks, so the slowest of these determines the time.
     """
     computing = makespan(work.tasks, machines * prices.cores)
     moved = (work.read + (work.shuffled if machines > 1 else 0)) / (machines * prices.network)
@@ -143,7 +143,7 @@ def hours_of(work: Work, machines: int, prices: Prices) -> tuple[float, float, s
 
 
 def per_size(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the bytes per job and per sample: raw, in the Trace, and in the memory of an ingest or a replay."""
+    """Return the bytes per job and per sample in raw files, in the Trace, and in memory during ingest or replay."""
     found: dict[str, float] = {}
     for case, name in (("jobs", "job"), ("telemetry", "sample")):
         largest = max((r for r in rows if r["case"] == case and r["what"] == "ingest"), key=lambda r: int(r["size"]))
@@ -156,10 +156,10 @@ def per_size(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def works(figures: dict[str, Any]) -> list[Work]:
-    """Return the work on the page for 10^8 jobs and 10^10 samples, estimated from the measurements."""
+    """Return the work that the page shows for 10^8 jobs and 10^10 samples, estimated from the measurements."""
     rows = figures["rows"]
     each = per_size(rows)
-    # Each daily file is the largest one measured, so only the number of files is extrapolated.
+    # Each daily file has the largest size measured, so only the number of files is extrapolated.
     ingest = growth_of(rows, "telemetry", "ingest")
     days = SAMPLES // ingest.sizes[-1]
     joined = [r["what"] for r in rows if r["case"] == "telemetry" and r["size"] == ingest.sizes[-1]]
@@ -230,7 +230,7 @@ def job_queries(rows: list[dict[str, Any]]) -> dict[str, Growth]:
 
 
 def _power(number: int) -> str:
-    """Return a size in readable form: 10^5, 3 * 10^6."""
+    """Return a size in readable form, such as 10^5 or 3 * 10^6."""
     digits = int(math.log10(number))
     head = number // 10**digits
     return (f"{head} * " if head > 1 else "") + f"10^{digits}"
@@ -257,7 +257,7 @@ def growth_table(names: Sequence[tuple[str, Growth]]) -> list[str]:
 
 
 def tables(figures: dict[str, Any], prices: Prices) -> dict[str, list[str]]:
-    """Return the lines of each table on the page by name."""
+    """Return each table's lines on the page, by table name."""
     rows = figures["rows"]
     by_case: dict[str, list[str]] = {}
     for row in rows:
@@ -337,7 +337,7 @@ def _hours(hours: float) -> str:
 
 
 def windows_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the table of errors of replays in windows."""
+    """Return the table of the errors of replays in windows."""
     lines = [
         "| policy | cut into | mean wait, whole | error of mean | error of p90 | jobs at another time | work |",
         "|---|---|---|---|---|---|---|",

@@ -2,11 +2,11 @@
 
     python benchmarks/serve_soak.py [--minutes 30] [--clients 50] [--hostile 10] [--pause 5] [--trace TRACE]
 
-Ordinary clients have the token and make requests like people: pages, parts, jobs, users and files, with a pause after
-each request. Each hostile client repeats one attack: it keeps idle connections open, sends headers one byte per second,
-sends huge headers, bodies and names, cancels requests, or requests report.json and reads nothing. The last three
-attacks have the token too. Without TRACE, the script serves the Slurm sample trace. It reads memory from /proc, so it
-runs only on Linux.
+Ordinary clients have the token and, like people, request pages, parts, jobs, users and files, with a pause after each
+request. Each hostile client repeats one attack. It keeps idle connections open, sends headers one byte per second,
+sends huge headers, bodies and names, cancels requests, or requests report.json and reads nothing. Clients with one of
+the last three attacks also have the token. Without TRACE, the script serves the Slurm sample trace. It reads memory
+usage from /proc, so it runs only on Linux.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slurm"
 TOKEN = "a-token-of-the-benchmark"
 HELD = 16
-"""Number of connections that a hostile client keeps open at a time."""
+"""Number of connections that a hostile client keeps open at once."""
 LONGEST_S = 90.0
 """Timeout of an ordinary client [s]."""
 QUESTIONS = ("overview/status", "queuing/run_time", "queuing/cluster_timeline", "users/queueing", "failures/by_user")
@@ -71,7 +71,7 @@ class Soak:
         return self.random.choice(["/", "/report.json", f"/tables/{question}.csv", *some, *some])
 
     async def opened(self, first: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection, send the first bytes, and return it."""
+        """Open a connection, send the first bytes, and return the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
         return reader, writer
@@ -108,7 +108,7 @@ async def ordinary(soak: Soak) -> None:
 
 
 async def hold(soak: Soak, first: bytes, each_s: bytes = b"") -> None:
-    """Keep connections open for ten seconds: send `first`, then `each_s` every second, and read nothing."""
+    """Keep connections open for ten seconds, sending `first`, then `each_s` every second, and reading nothing."""
     opened = [await soak.opened(first) for _ in range(HELD)]
     for _ in range(10):
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Measure the join of GPU samples with jobs, during ingest and in queries.
+"""Measure the join of GPU samples with jobs during ingest and in queries.
 
     python benchmarks/telemetry_join.py [--samples 10_000_000] [--memory 4GB] [--keep DIR]
 
@@ -59,7 +59,7 @@ def _job(node: int, run: int) -> str:
 
 
 def _write_log(sink: Sink, nodes: int, days: int) -> None:
-    """Write jobs that each use a whole machine, one after another."""
+    """Write jobs that use whole machines, one after another."""
     length = timedelta(days=1) / _JOBS_A_DAY
     runs = [(node, run) for node in range(nodes) for run in range(days * _JOBS_A_DAY)]
     ids = [_job(*pair) for pair in runs]
@@ -78,7 +78,7 @@ def _write_log(sink: Sink, nodes: int, days: int) -> None:
 
 
 def _sample(samples: SampleFile, nodes: int, days: int) -> SeriesTable:
-    """Write the samples in the form that readers produce, series by series, and return the series."""
+    """Write the samples series by series in the form that readers produce, and return the series."""
     series = SeriesTable()
     rng = np.random.default_rng(7)
     per_job = _DAY // _JOBS_A_DAY
@@ -99,7 +99,7 @@ def _sample(samples: SampleFile, nodes: int, days: int) -> SeriesTable:
 
 
 def _write_plain(samples: SampleFile, series: SeriesTable, path: Path) -> None:
-    """Write the same samples as a long table with labels, like a site's own table, for the bound."""
+    """Write the same samples for the bound, as a long table with labels like a site's own."""
     labels = series.frame().select("host", "gpu_index", "job", "metric")
     runs = samples.runs()
     file = None

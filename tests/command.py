@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what a command prints, and the code it ends with."""
+"""Run the command line as a user does, and return its output and exit code."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def run(*arguments: str | Path, cwd: Path | None = None, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
-    """Run tracekit inside this process, which spares the imports, and return what it said.
+    """Run tracekit inside this process, which saves the imports, and return its output.
 
-    What ends in a traceback for a user is raised here, warnings too.
+    An error that a user would see as a traceback is raised here, as are warnings.
     """
     command = ["tracekit", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, _PLAIN))
         stack.enter_context(mock.patch.object(sys, "argv", command))
-        # Who interrupts the tests interrupts them, and not the command.
+        # An interruption must stop the tests and not only the command.
         stack.enter_context(mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
@@ -57,7 +57,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 
 def run_alone(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run tracekit as a process of its own, and return what it said."""
+    """Run tracekit as a separate process, and return its output."""
     env = {**os.environ, **_PLAIN, "PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)

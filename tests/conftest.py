@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: Traces written from rows, sample sources, real files."""
+"""Fixtures that all tests share, such as Traces written from rows, sample sources and real files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parent.parent
 
-# The same examples each time, and none that fails because the machine is busy.
+# Use the same examples each time, and let no example fail because the machine is busy.
 for name, tried in {"first": 10, "thorough": 25}.items():
     hypothesis.settings.register_profile(name, derandomize=True, deadline=None, max_examples=tried)
 hypothesis.settings.load_profile("first")
@@ -38,8 +38,8 @@ _GOLDEN = pytest.StashKey[GoldenFiles]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the reviewed texts again: read the diff")
-    parser.addoption("--keep-dumps", metavar="DIR", help="where the tests marked services leave a small dump")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the reviewed texts; read the diff")
+    parser.addoption("--keep-dumps", metavar="DIR", help="folder in which the tests marked services leave a small dump")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without the released data beside the repository, one test of each file says so, and the others are left out."""
+    """If the released data is missing next to the repository, let one test per file say so and skip the others."""
     if (_ROOT.parent / "shared" / "data").is_dir():
         return
     kept: list[pytest.Item] = []
@@ -68,7 +68,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Return a function that compares texts with the reviewed ones (`tests/reviewed.py`)."""
+    """Return a function that compares texts with reviewed texts (see `tests/reviewed.py`)."""
     return Golden(request.config.stash[_GOLDEN], request.path, request.node.name)
 
 
@@ -76,9 +76,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def make_trace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
     """Return a function that writes a Trace from rows.
 
-    `make_trace(jobs=[{"job_id": "a", "submit_time": "2017-10-03 00:00"}], manifest_overrides={...})` gives a Trace
-    with the tables named; a missing key is NULL, times may be ISO text, a table without rows is left out.
-    Every capability is available unless `manifest_overrides["capabilities"]` says otherwise by name.
+    `make_trace(jobs=[{"job_id": "a", "submit_time": "2017-10-03 00:00"}], manifest_overrides={...})` writes a Trace
+    with the named tables. A missing key is NULL, times may be ISO strings, and a table without rows is left out. Every
+    capability is available unless `manifest_overrides["capabilities"]` sets it by name.
     """
     folder = tmp_path_factory.mktemp("traces")
     numbers = itertools.count()
@@ -122,13 +122,13 @@ def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
             if column.kind == "datetime":
                 values = [dt.datetime.fromisoformat(v) if isinstance(v, str) else v for v in values]
             columns[column.name] = values
-    # strict=False lets a hand-written 4 stand for 4.0. The writer adds the columns that no row has.
+    # strict=False accepts a hand-written 4 for 4.0. The writer adds the columns that no row has.
     return pl.DataFrame(columns, schema={name: spec.polars[name] for name in columns}, strict=False)
 
 
 @pytest.fixture(scope="session")
 def sample_source() -> Callable[[str], Path]:
-    """Return a function that gives the folder sample_traces/<name>."""
+    """Return a function that returns the folder sample_traces/<name>."""
 
     def source(name: str) -> Path:
         folder = _ROOT / "sample_traces" / name
@@ -140,10 +140,10 @@ def sample_source() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Any]:
-    """Return a function that has one process of this run do a piece of work, whose result all others read.
+    """Return a function that lets one process of this run do some work whose result all the others read.
 
-    `once("name", make)` returns what `make(folder)` returned, in whichever process that was. All work shares the
-    folder; what it leaves there stays as it is.
+    `once("name", make)` returns the result of `make(folder)`, whichever process called it. All work shares the folder,
+    whose files must not change afterwards.
     """
     own = tmp_path_factory.getbasetemp()
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
@@ -163,9 +163,9 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
 def sample_trace(
     sample_source: Callable[[str], Path], once: Callable[[str, Callable[[Path], Any]], Any]
 ) -> Callable[[str], Trace]:
-    """Return a function that gives the Trace of sample_traces/<name>, read once, which no test may change.
+    """Return a function that returns the Trace of sample_traces/<name>. It is read once, and no test may change it.
 
-    The Traces stand side by side in one folder, under the names of the samples.
+    The Traces are in one folder and are named after the samples.
     """
 
     def read(name: str) -> Trace:
@@ -181,10 +181,10 @@ def sample_trace(
 def analyzed(
     sample_trace: Callable[[str], Trace], once: Callable[[str, Callable[[Path], Any]], Any]
 ) -> Callable[[str], Analysis]:
-    """Return a function that gives the analysis of a sample's Trace, made once, which no test may change.
+    """Return a function that returns the analysis of a sample's Trace. It is made once, and no test may change it.
 
-    `analyzed("slurm")` has everything that `tracekit analyze` makes; the other samples are not fitted, because a fit
-    takes longer than the rest of their analyses.
+    `analyzed("slurm")` contains everything that `tracekit analyze` makes. The other samples are not fitted, because a
+    fit takes longer than the rest of their analyses.
     """
     from tracekit import characterize
     from tracekit.analysis import analyze
@@ -203,7 +203,7 @@ def analyzed(
 
 @pytest.fixture(scope="session")
 def real_data() -> Callable[[str], Path]:
-    """Return a function that gives a file or folder of released data beside the repository, or skips the test."""
+    """Return a function that returns a file or folder of released data, or skips the test if it is missing."""
 
     def real(name: str) -> Path:
         path = _ROOT.parent / "shared" / "data" / name

@@ -1,4 +1,4 @@
-"""How many random cases are tried in each tier."""
+"""Set how many random cases each test tier tries."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["examples", "tried"]
 
 
 def examples(number: int) -> int:
-    """Return how many of so many random cases are tried: a third, and all with TRACEKIT_LONG=1 (`just nightly`)."""
+    """Return how many of `number` random cases to try: a third, or all with TRACEKIT_LONG=1 (`just nightly`)."""
     return number if os.environ.get("TRACEKIT_LONG") == "1" else max(number // 3, 1)
 
 
 def tried(
     few: int, many: int, *cases: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try a test on a few random cases, and on many in the second tier.
+    """Run a test on a few random cases in the first tier, and on many in the second.
 
-    The module gets a second test, with `_in_more_cases` at the end of its name. With TRACEKIT_LONG=1 that has three
-    times as many. This stands above other decorators, which hold for both tests.
+    The module gets a second test, whose name ends in `_in_more_cases`. With TRACEKIT_LONG=1, the second test has three
+    times as many cases. Put this decorator above other decorators, so that they apply to both tests.
 
     Parameters
     ----------
     few, many : int
-        How many cases each tier has.
+        Number of cases in each tier.
     *cases, **named
-        Strategies for the arguments of the test, as `hypothesis.given` takes them.
+        Strategies for the test's arguments, as for `hypothesis.given`.
     """
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:

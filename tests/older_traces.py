@@ -1,4 +1,4 @@
-"""Traces as earlier versions of tracekit wrote them."""
+"""Traces in the form that earlier versions of tracekit wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATER = tuple(c.name for c in schema.common("jobs").columns if c.since > 1)
 
 
 def as_version_1(folder: Path) -> None:
-    """Turn the Trace in a folder into one of schema version 1."""
+    """Convert the Trace in a folder to schema version 1."""
     manifest = folder / "manifest.json"
     raw = json.loads(manifest.read_bytes())
     raw["schema_version"] = "1"

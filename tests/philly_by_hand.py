@@ -1,7 +1,7 @@
-"""The Philly sample read with json and csv alone, for expectations that owe nothing to the code under test.
+"""Read the Philly sample with only json and csv, for expectations that do not depend on the code under test.
 
-The rules are those of docs/quality.md, applied to what the sample holds: Pacific wall clocks around the night of
-5 November 2017, when they went back an hour; one attempt with start and end exchanged; objects that cannot be used.
+The rules come from docs/quality.md. The sample needs those for Pacific wall clocks around the night of 5 November 2017,
+when clocks went back an hour, for an attempt with start and end exchanged, and for unusable objects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 
 @dataclass
 class Attempt:
-    """One attempt, times in UTC."""
+    """One attempt, with times in UTC."""
 
     start: dt.datetime | None
     end: dt.datetime | None
@@ -43,7 +43,7 @@ class Attempt:
 
 @dataclass
 class Job:
-    """One job, times in UTC."""
+    """One job, with times in UTC."""
 
     name: str
     vc: str
@@ -52,7 +52,7 @@ class Job:
     submitted: dt.datetime
     attempts: list[Attempt] = field(default_factory=list)
     doubtful: int = 0
-    """Times of it that are not taken as they stand."""
+    """Number of the job's times that are not used as recorded."""
 
     @property
     def size(self) -> int | None:
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def seconds(self) -> float | None:
-        """From the first start to the last end."""
+        """Time from the first start to the last end [s]."""
         if not self.attempts:
             return None
         return Attempt(self.attempts[0].start, self.attempts[-1].end, {}).seconds
@@ -76,7 +76,7 @@ class Job:
 
 
 def quantile(values: list[float], share: float) -> float:
-    """Return a quantile, interpolated between the two nearest values."""
+    """Return a quantile by interpolation between the two nearest values."""
     ordered = sorted(values)
     low, part = divmod(share * (len(ordered) - 1), 1)
     return ordered[int(low)] * (1 - part) + ordered[min(int(low) + 1, len(ordered) - 1)] * part
@@ -91,7 +91,7 @@ def _wall(text: str | None) -> dt.datetime | None:
 
 
 def _instants(wall: dt.datetime) -> list[dt.datetime]:
-    """Return what a Pacific wall clock can mean in UTC: two instants between one and two in the night of the change."""
+    """Return the possible UTC times of a Pacific wall clock, which are two in the hour that the clock repeats."""
     summer, winter = wall + 7 * _HOUR, wall + 8 * _HOUR
     if wall < _CHANGE + _HOUR:
         return [summer]
@@ -124,7 +124,7 @@ def _job(entry: dict[str, Any]) -> Job:
             if choices is None:
                 kept.append(None)
                 continue
-            # A later time of the record tells that the second instant cannot be meant, an earlier one the first.
+            # A later time in the record may rule out the second instant, and an earlier time the first.
             later = times[1] if place == 0 else None
             fitting = [t for t in choices if t >= before and (later is None or t <= later[-1])] or choices
             job.doubtful += len(fitting) > 1 or fitting[0] < before
@@ -136,9 +136,9 @@ def _job(entry: dict[str, Any]) -> Job:
 
 @cache
 def samples_of(file: str) -> dict[tuple[dt.datetime, str], list[str]]:
-    """Return the cells of a file of telemetry by minute [UTC] and machine; of two rows of one minute the last stands.
+    """Return a telemetry file's cells by minute [UTC] and machine. If a minute has two rows, the last one counts.
 
-    Rows that cannot be used are left out: too few or too many fields, no such time, another zone.
+    Unusable rows are left out. They have too few or too many fields, a time that does not exist, or another zone.
     """
     width = {"cluster_gpu_util": 8, "cluster_cpu_util": 1, "cluster_mem_util": 2}[file]
     found = {}

@@ -1,7 +1,7 @@
-"""Wording that a person reviewed: what a page or an error says, kept in files beside the tests.
+"""Compare the wording of pages and errors with files next to the tests that a person reviewed.
 
-A test module `test_x.py` has its texts in `golden/x.md`, a section for each test. `just update-golden` writes them
-again; the diff is what a reviewer reads.
+A test module `test_x.py` has its texts in `golden/x.md`, with a section for each test. `just update-golden` rewrites
+them, and a reviewer reads the diff.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _HEAD = re.compile(r"^==== (.+)\n", flags=re.MULTILINE)
 
 
 def golden_file(module: Path) -> Path:
-    """Return the file with the texts of a test module."""
+    """Return the file with a test module's texts."""
     return module.parent / "golden" / f"{module.stem.removeprefix('test_')}.md"
 
 
 def sections_of(file: Path) -> dict[str, str]:
-    """Return the sections of a file of texts, by the name of their test; none if there is no such file."""
+    """Return a file's sections by the name of their test, or no sections if the file does not exist."""
     if not file.is_file():
         return {}
     _, *parts = _HEAD.split(file.read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def sections_of(file: Path) -> dict[str, str]:
 
 
 class GoldenFiles:
-    """The files that the tests of this run look at."""
+    """The files that the tests of this run read."""
 
     def __init__(self, *, update: bool) -> None:
         self.update = update
@@ -40,17 +40,17 @@ class GoldenFiles:
         self._found: dict[Path, dict[str, str]] = {}
 
     def expected(self, file: Path, name: str) -> str | None:
-        """Return the reviewed text of a section; None if there is none."""
+        """Return the reviewed text of a section, or None if there is none."""
         if file not in self._known:
             self._known[file] = sections_of(file)
         return self._known[file].get(name)
 
     def take(self, file: Path, name: str, text: str) -> None:
-        """Remember a new text of a section."""
+        """Store a new text for a section."""
         self._found.setdefault(file, {})[name] = text
 
     def write(self) -> None:
-        """Write the texts that were taken, sorted by test; sections of tests that did not run stay."""
+        """Write the stored texts, sorted by test. Sections of tests that did not run are kept."""
         for file, found in self._found.items():
             sections = sorted((sections_of(file) | found).items())
             file.parent.mkdir(exist_ok=True)
@@ -58,20 +58,20 @@ class GoldenFiles:
 
 
 class Golden:
-    """Compares texts of one test with those that were reviewed."""
+    """Compares a test's texts with the reviewed texts."""
 
     def __init__(self, files: GoldenFiles, module: Path, test: str) -> None:
         self._files, self._file, self._test = files, golden_file(module), test
 
     def __call__(self, found: str | Iterable[str], name: str = "") -> None:
-        """Compare a text, or texts in their order, with the section of this test.
+        """Compare one text, or several in order, with this test's section.
 
         Parameters
         ----------
         found : str or iterable of str
-            What the program says; of several texts each is an item of a list.
+            Output of the program. Several texts become the items of a list.
         name : str
-            Tells apart the texts of a test that compares more than once.
+            Distinguishes the texts of a test that compares more than once.
         """
         text = found if isinstance(found, str) else "\n".join(f"- {item}" for item in found)
         text = text.rstrip("\n")

@@ -1,9 +1,10 @@
-"""Check that imports in tracekit go in one direction, between rooms and within them.
+"""Check that imports in tracekit go in one direction, both between rooms and within them.
 
     python tools/check_imports.py
 
-A module may import from its own room and from lower rooms, never from a room on the same level or above. Within a room,
-files must not import each other in a cycle, not even for types, and packages with an order of their own must follow it.
+A module may import from its own room and from lower rooms, but never from another room on the same level or from a
+higher room. Within a room, files must not import each other in a cycle, not even for types. If a room's packages have
+an order, imports must follow it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ ROOMS = (
     ("cli",),
     ("__main__",),
 )
-"""Rooms from lowest to highest; rooms on one line are on the same level."""
+"""Rooms from lowest to highest. Rooms on one line are on the same level."""
 
 BESIDE = {("policies", "replay"), ("fit", "replay")}
-"""Allowed pairs (importer, imported) on the same level."""
+"""Pairs (importer, imported) that are allowed on the same level."""
 
 INSIDE = {
     "replay": (
@@ -60,15 +61,15 @@ INSIDE = {
         ("literature",),
     ),
 }
-"""Packages and modules of a room from lowest to highest; those on one line must not import each other. Unlisted files
-tie the packages together, so they may import and be imported freely.
+"""A room's packages and modules from lowest to highest. Those on one line must not import each other. Files that are
+not listed tie the packages together, so they may import and be imported freely.
 """
 
 _LEVEL = {room: level for level, line in enumerate(ROOMS) for room in line}
 
 
 def imported_rooms(path: Path) -> set[str]:
-    """Return the rooms of tracekit that a module imports anywhere in the file."""
+    """Return the tracekit rooms that a module imports anywhere in its file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[str] = []
@@ -102,7 +103,7 @@ def violations(package: Path) -> list[str]:
 
 
 def violations_inside(package: Path) -> list[str]:
-    """Return every sideways or upward import between packages of a room."""
+    """Return every sideways or upward import between a room's packages."""
     wrong = []
     for room, lines in INSIDE.items():
         level = {name: number for number, line in enumerate(lines) for name in line}
@@ -130,14 +131,14 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def circle(package: Path) -> list[str]:
-    """Return the files of an import cycle, with the first repeated at the end; empty if there is no cycle."""
+    """Return the files of an import cycle with the first one repeated at the end, or [] if there is no cycle."""
     files = {}
     for path in package.rglob("*.py"):
         parts = path.relative_to(package.parent).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     graph: dict[str, set[str]] = {}
     for name, path in files.items():
-        # A name may be a module or belong to one.
+        # A name may be a module or be defined in one.
         found = {other if other in files else other.rpartition(".")[0] for other in imported_modules(path)}
         graph[name] = (found & files.keys()) - {name}
     try:
@@ -148,7 +149,7 @@ def circle(package: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print the violations; return 1 if there are any."""
+    """Print the violations, and return 1 if there are any."""
     package = Path(__file__).parent.parent / "tracekit"
     wrong = violations(package) + violations_inside(package)
     around = circle(package)

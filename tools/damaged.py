@@ -1,12 +1,12 @@
-"""Damage Traces in many ways, run every command on each, and judge how it ends.
+"""Damage Traces in many ways, run every command on each Trace, and judge how the command ends.
 
     python tools/damaged.py --cases 500 --seed 1
     python tools/damaged.py --seed 1 --case 137      # one case again
 
-Each case is a Trace of a part of a sample trace with one or two seeded damages. A command passes if it ends with exit
-code 0 and only notes on stderr, or with exit code 2 and a one-line error, leaving nothing half-written; `validate` may
-also end with 1. Anything else, such as a traceback, a library panic, a crash or a hang, is a finding: its Trace is kept
-under --out, and the exit code is 1.
+Each case is a Trace made from part of a sample trace, with one or two seeded damages. A command passes if it leaves
+nothing half-written and ends with exit code 0 and only notes on stderr, or with exit code 2 and a one-line error.
+`validate` may also end with 1. Anything else, such as a traceback, a library panic, a crash or a hang, is a finding. If
+there are findings, their Traces are kept under --out, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, t
 from tools.fuzzing.traces import Traces, judge, make_case  # noqa: E402 -- found through the path set above
 
 MEMORY = 6 << 30
-"""Memory that the process may write to [bytes]; the chart library reserves far more address space than this."""
+"""Memory that the process may write to [bytes]. The chart library reserves far more address space than this."""
 _OUT = Path(tempfile.gettempdir()) / "tracekit-damaged"
 
 
 def main() -> int:
-    """Run the requested cases; return the exit code."""
-    parser = argparse.ArgumentParser(description="Damage Traces, and run every command on each.")
+    """Run the requested cases, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Damage Traces and run every command on each.")
     parser.add_argument("--cases", type=int, default=500, help="number of damaged Traces")
     parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
     parser.add_argument("--case", type=int, help="run only this case, and show the outcome")
     parser.add_argument(
-        "--several", type=int, default=len(COMMANDS), help="commands per case, in rotation; all by default"
+        "--several", type=int, default=len(COMMANDS), help="number of commands per case, in rotation; all by default"
     )
     parser.add_argument("--command", choices=COMMANDS, help="run only this command")
     parser.add_argument("--out", type=Path, default=_OUT, help="for findings")
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _work(given: argparse.Namespace, traces: Traces, log: Log) -> int:
-    """Run the cases from a given number on, and log the outcome of each."""
+    """Run the cases from a given number on, and log each outcome."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, time_out)
     for number in range(given.worker, given.cases):

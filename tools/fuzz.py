@@ -6,8 +6,8 @@
 Each case is a small part of a sample trace with one to four seeded mutations of its bytes or structure. It passes if
 ingest reports one clear error and leaves nothing behind, or makes a Trace in which records = kept + rejected and the
 counts match the input. Anything else, such as another exception, a crash, a hang, unbounded memory or a wrong count, is
-a finding: its input is kept under --out, and the exit code is 1. The cases run in a separate process, so a crash or an
-endless loop of a native library is a finding too.
+a finding. If there are findings, their inputs are kept under --out, and the exit code is 1. The cases run in a separate
+process, so crashes and endless loops in native libraries are also found.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from tools.fuzzing.seeds import Seed, seeds  # noqa: E402 -- found through the p
 from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- found through the path set above
 
 MEMORY = 3 << 30
-"""Maximum memory of the process [bytes]; an ordinary case uses a tenth of it."""
+"""Maximum memory of the process [bytes]. An ordinary case uses a tenth of it."""
 
 
 def main() -> int:
-    """Run the requested cases; return the exit code."""
+    """Run the requested cases, and return the exit code."""
     known = seeds()
     parser = argparse.ArgumentParser(description="Feed damaged logs to every reader and judge the outcome.")
     parser.add_argument("--cases", type=int, default=1000, help="number of cases over all formats")
     parser.add_argument("--seed", type=int, default=1, help="seed of the cases")
-    parser.add_argument("--format", choices=known, help="only this format")
+    parser.add_argument("--format", choices=known, help="run only cases of this format")
     parser.add_argument("--case", type=int, help="run only this case of --format, and show the outcome")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "tracekit-fuzz", help="for findings")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -47,7 +47,7 @@ def main() -> int:
     if given.case is not None and given.format is None:
         parser.error("--case needs --format")
     given.out.mkdir(parents=True, exist_ok=True)
-    # A damaged archive hardly ever reaches a reader, so text files are twice as frequent.
+    # Few damaged archives reach a reader, so text files are twice as frequent.
     names = [given.format] if given.format else [name for name in known for _ in range(1 + known[name].is_text)]
     if given.case is not None:
         return _show(known[given.format], given)
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -> int:
-    """Run the cases from a given number on, and log the outcome of each."""
+    """Run the cases from a given number on, and log each outcome."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
     signal.signal(signal.SIGALRM, time_out)
     log = _log(given)

@@ -2,8 +2,8 @@
 
     python tools/lock.py
 
-uv records where it found each file. Our lock pins only versions, so it works with any index or mirror; `uv export
---frozen` reads it unchanged.
+uv records where it found each file. Our lock file pins only versions, so it works with any index or mirror, and `uv
+export --frozen` reads it unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOCK = Path(__file__).parent.parent / "uv.lock"
 
 
 def without_addresses(text: str) -> str:
-    """Return a lock file's text with every registry and file address removed."""
+    """Remove every registry and file address from a lock file's text."""
     text = re.sub(r'registry = "[^"]*"', 'registry = "."', text)
     text = re.sub(r"^sdist = .*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"^wheels = \[\n(?:    .*\n)*\]\n", "", text, flags=re.MULTILINE)

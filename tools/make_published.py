@@ -2,9 +2,9 @@
 
     python tools/make_published.py FOLDER
 
-FOLDER contains <study>_published.csv files with the columns trace, artefact, metric, group, value, unit, source, note,
-one number per line, and openb_fgd.csv with scheduling results. The rules in tools/publishing/ define which query
-measures a number and how. Numbers that no query measures are excluded, and the terminal shows the reasons with counts.
+FOLDER contains openb_fgd.csv with scheduling results, and <study>_published.csv files with one number per line and the
+columns trace, artefact, metric, group, value, unit, source and note. The rules in tools/publishing/ define which query
+measures a number and how. Numbers that no query measures are excluded. The terminal shows how many and why.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STUDIES: dict[str, tuple[tuple[Rule, ...], tuple[Skip, ...], dict[str, str]]] = 
 
 
 def make(references: Iterable[Reference], study: str, left: Counter[str]) -> list[PublishedValue]:
-    """Return the published numbers of a study; `left` counts the reasons for excluding others."""
+    """Return a study's published numbers. `left` counts the reasons for excluding others."""
     rules, skips, notes = STUDIES[study]
     queries = {query.name: query for query in list_queries()}
     found: list[PublishedValue] = []
@@ -65,7 +65,7 @@ def make(references: Iterable[Reference], study: str, left: Counter[str]) -> lis
 
 
 def _joined(found: list[PublishedValue], number: PublishedValue) -> bool:
-    """Merge `number` with an equal earlier number, keeping the more exact one; return whether there was one."""
+    """Merge `number` with an equal earlier number, keeping the more exact one. Return whether there was one."""
     for i, other in enumerate(found):
         if _place(other) == _place(number) and _agree(other, number):
             first = number if _step(number) < _step(other) else other
@@ -78,12 +78,12 @@ def _joined(found: list[PublishedValue], number: PublishedValue) -> bool:
 def _agree(one: PublishedValue, other: PublishedValue) -> bool:
     if one.value is None or other.value is None:
         return (one.kind, one.low, one.high) == (other.kind, other.low, other.high)
-    # Numbers count as equal if one is the other rounded.
+    # Numbers are equal if rounding one gives the other.
     return abs(one.value - other.value) <= 0.51 * max(_step(one), _step(other))
 
 
 def _step(number: PublishedValue) -> float:
-    """Return the value of a number's last printed digit, in its unit."""
+    """Return the value of a number's last printed digit in the number's unit."""
     printed = re.search(r"[\d.]+", number.as_printed)
     if number.value is None or printed is None or not float(printed[0]):
         return 0.0
@@ -96,7 +96,7 @@ def _place(number: PublishedValue) -> tuple[str, ...]:
 
 
 def write(numbers: Iterable[PublishedValue], path: Path) -> None:
-    """Write numbers to a CSV file, ordered by query."""
+    """Write numbers to a CSV file in the order of queries."""
     names = [f.name for f in fields(PublishedValue)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -107,7 +107,7 @@ def write(numbers: Iterable[PublishedValue], path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Generate every file; return 2 if no folder is given."""
+    """Generate every file, or return 2 if no folder is given."""
     if len(arguments) != 1:
         print(__doc__)
         return 2
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
     OUT.mkdir(exist_ok=True)
     for study in STUDIES:
         left: Counter[str] = Counter()
-        # A study's numbers for its own trace come before those of other studies.
+        # A study's numbers for its own trace come before other studies' numbers for it.
         about = sorted((r for r in references if r.trace == study), key=lambda r: not study.startswith(r.study))
         numbers = make(about, study, left)
         write(numbers, OUT / f"{study}.csv")

@@ -4,10 +4,10 @@
     python tools/mutants.py cells intervals     # some areas
     python tools/mutants.py cells --all         # every mutant, not a sample
 
-Cosmic Ray finds and makes the changes in Python (dependency group `mutants`), tools/mutating/tokens.py those in Cython
-files. An area adds text changes, for SQL and for limits that once could change unnoticed. Only a copy of the checkout
-is changed. Exit code 1 means that fewer mutants are noticed than an area requires, or that a mutant survives that
-tools/mutating/survivors.toml does not explain.
+Cosmic Ray (dependency group `mutants`) finds and makes the changes in Python, and tools/mutating/tokens.py makes those
+in Cython files. An area adds text changes for SQL, and for limits whose changes once went unnoticed. Only a copy of the
+checkout is changed. Exit code 1 means that fewer mutants are noticed than an area requires, or that a mutant survives
+without an explanation in tools/mutating/survivors.toml.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tools.mutating.trial import Trials  # noqa: E402 -- found through the path 
 
 _COPIED: tuple[str, ...]
 _COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml", "README.md")
-_COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # needed to compile
+_COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # needed for compiling
 
 
 def main() -> None:
     """Try the areas given on the command line."""
     areas = tomllib.loads((Path(__file__).parent / "mutating" / "areas.toml").read_text(encoding="utf-8"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("area", nargs="*", choices=[*areas, []], help="area of areas.toml; default: all")
+    parser.add_argument("area", nargs="*", choices=[*areas, []], help="area in areas.toml; all by default")
     parser.add_argument("--all", action="store_true", help="try every mutant")
     arguments = parser.parse_args()
     listed = tomllib.loads((Path(__file__).parent / "mutating" / "survivors.toml").read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _try(name: str, area: dict[str, Any], tree: Path, explained: dict[Mutant, str], *, every: bool) -> bool:
-    """Try the mutants of one area, print the outcome, and return whether it is as required."""
+    """Try one area's mutants, print the outcome, and return whether it is as required."""
     tried: list[Mutant] = []
     survivors: list[Mutant] = []
     for part in area["part"]:

@@ -1,14 +1,15 @@
-"""Write the table of docs/workload.md that compares predicted with actual node failures.
+"""Write the table in docs/workload.md that compares predicted with actual node failures.
 
     python tools/node_failure_scores.py [--data FOLDER]
 
-Every node continues from its current state: a working node fails by each cause at a time drawn from the fit, given how
-long it has already worked, and a node that is out of service returns at a time drawn from the fit, given how long it
+Every node continues from its current state. A working node fails from each cause at a time drawn from the fit, given
+how long it has already worked. A node that is out of service returns at a time drawn from the fit, given how long it
 has been out. As in the fit, nodes and causes fail independently, so the intervals do not cover correlated faults. They
-do cover the uncertainty of the fit: some of the draws use fits of logs whose nodes are resampled with replacement.
+do cover the uncertainty of the fit, because some of the draws use fits of logs whose nodes are resampled with
+replacement.
 
-The log is the InfiniteHBD release next to the repository (../shared/data/infinitehbd, or --data FOLDER). Without it,
-nothing is written.
+The log is the InfiniteHBD release next to the repository (../shared/data/infinitehbd, or --data FOLDER). If it is
+missing, nothing is written.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ _BEGIN, _END = "<!-- node failure scores -->\n", "<!-- end of node failure score
 
 
 FIGURES = ("outages", "node_hours_away", "availability_share")
-"""Outages that begin in the forecast period, merging those of a node that overlap or touch; hours out of service in
-this period, including nodes that are out at its start; 1 - these hours / all node-hours.
+"""Three figures. The first is the number of outages that begin in the forecast period, after merging a node's
+overlapping or adjacent outages. The second is the number of node-hours out of service in this period, including nodes
+that are out at its start. The third is 1 - these hours / all node-hours.
 """
 
 _CANDIDATES = 2_000
-"""Number of outage durations to draw from to find one longer than the time that a node has already been out."""
+"""Number of outage durations sampled to find one longer than the time that a node has already been out."""
 _SHARE = 0.95
 
 
@@ -63,9 +65,9 @@ class Spans:
     draw: Ints
     node: Ints
     since: Floats
-    """Begin, counted from the start of the forecast period [s]; negative if the node was already out of service."""
+    """Begin from the start of the forecast period [s], negative if the node was already out of service."""
     until: Floats
-    """End [s]; infinite if unknown."""
+    """End [s], infinite if unknown."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +78,21 @@ class Interval:
     """Median of the draws."""
     low: float
     high: float
-    """Ends of the interval that contains 95 % of the draws."""
+    """Lower and upper end of the interval that contains 95 % of the draws."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The last part of a log, as predicted from the first part and as recorded."""
+    """The last part of a log, both predicted from the first part and recorded."""
 
     nodes: int
     learned_days: float
     days: float
-    """Days of the last part."""
+    """Number of days in the last part."""
     failures: int
-    """Failures in the first part; overlapping ones count separately."""
+    """Number of failures in the first part, where overlapping failures count separately."""
     predicted: dict[str, Interval]
-    """By name of `FIGURES`."""
+    """Predicted and recorded values by name in `FIGURES`."""
     came: dict[str, float]
 
 
@@ -100,14 +102,15 @@ def held_out_failures(trace: Trace, share: float = 0.7, *, seed: int = 0, draws:
     Parameters
     ----------
     trace : Trace
-        A Trace with the table node_events.
+        A Trace with the node_events table.
     share : float
         Share of the time to learn from, between 0 and 1.
     seed : int
     draws : int
         Number of draws of the last part.
     fits : int
-        Number of fits that share the draws: the fit of the first part, and fits of nodes drawn with replacement.
+        Number of fits that share the draws. One is the fit of the first part; the others use nodes drawn with
+        replacement.
 
     Raises
     ------
@@ -147,7 +150,7 @@ def figures_of(spans: Spans, draws: int, nodes: int, length_s: float) -> Mapping
     Parameters
     ----------
     spans : Spans
-        Outages; those that begin after the end or end before the start do not count.
+        Outages. Those that begin after the end or end before the start do not count.
     draws, nodes : int
         Number of draws and of nodes.
     length_s : float
@@ -158,7 +161,7 @@ def figures_of(spans: Spans, draws: int, nodes: int, length_s: float) -> Mapping
     since, until = spans.since[inside], np.minimum(spans.until[inside], length_s)
     order = np.lexsort((until, since, key))
     key, since, until = key[order], since[order], until[order]
-    # Each node of each draw has its own range, so one running maximum works for all.
+    # Each node in each draw has its own range of values, so one running maximum works for all.
     lift = key * (2.0 * length_s)
     latest = np.maximum.accumulate(until + lift) - lift if key.size else until
     same = np.append(False, key[1:] == key[:-1])
@@ -183,7 +186,7 @@ def _recorded(log: FailureLog, cut: int) -> Spans:
 
 
 def _resampled(log: FailureLog, rng: np.random.Generator) -> FailureLog:
-    """Return a log of equally many nodes, drawn with replacement; a node drawn twice counts as two nodes."""
+    """Return a log with the same number of nodes, drawn with replacement. A node drawn twice counts as two."""
     names = log.events["node_id"].unique().sort()
     drawn = rng.integers(0, max(log.window.nodes, 1), log.window.nodes)
     copies = pl.DataFrame({"number": np.arange(drawn.size), "place": drawn}).filter(pl.col("place") < len(names))
@@ -193,7 +196,7 @@ def _resampled(log: FailureLog, rng: np.random.Generator) -> FailureLog:
 
 
 def _drawn(groups: list[dict[str, Any]], log: FailureLog, span_s: float, draws: int, rng: np.random.Generator) -> Spans:
-    """Return the outages of every node in the time after a log, for all causes."""
+    """Return every node's outages in the time after a log, for all causes."""
     parts: list[tuple[Ints, Ints, Floats, Floats]] = []
     names = log.events["node_id"].unique().sort()
     for group in groups:
@@ -222,9 +225,9 @@ def _drawn(groups: list[dict[str, Any]], log: FailureLog, span_s: float, draws: 
 
 
 def _state(group: dict[str, Any], log: FailureLog, names: pl.Series) -> tuple[Floats, Floats]:
-    """Return how long each node has worked since its last failure by the group's causes, and how long it is out [s].
+    """Return how long each node has worked since its last failure from the group's causes, or has been out [s].
 
-    Nodes without events come last. A node that is out of service has worked for 0 s; the time out is NaN for a node in
+    Nodes without events come last. The time worked is 0 s for a node out of service. The time out is NaN for a node in
     service.
     """
     end = log.window.end
@@ -240,7 +243,7 @@ def _state(group: dict[str, Any], log: FailureLog, names: pl.Series) -> tuple[Fl
 
 
 def _back(group: dict[str, Any], away_s: float, draws: int, rng: np.random.Generator) -> Floats:
-    """Return when a node returns that has been out for some time [s] (draws,); infinite if no outage was that long."""
+    """Return when a node that has been out for `away_s` returns [s] (draws,), infinite if no outage was that long."""
     lengths = drawn_away(group, _CANDIDATES, rng)
     longer = lengths[lengths > away_s]
     return rng.choice(longer, draws) - away_s if longer.size else np.full(draws, np.inf)
@@ -266,7 +269,7 @@ def _cell(one: HeldOut, name: str) -> str:
 
 
 def within_page(page: str, lines: list[str]) -> str:
-    """Return the page with the table inserted between its markers."""
+    """Insert the table between its markers in the page."""
     head, _, rest = page.partition(_BEGIN)
     return head + _BEGIN + "\n" + "\n".join(lines) + "\n\n" + _END + rest.partition(_END)[2]
 

@@ -1,10 +1,10 @@
-"""Write docs/headlines.md: what each system's paper promises, and what its policy achieves here.
+"""Write docs/headlines.md, which compares what each system's paper promises with what its policy achieves here.
 
 python tools/published_headlines.py              # replay all scenarios and write the page
 python tools/published_headlines.py --only Muri  # replay one system and print its rows
 
-Each scenario is defined in a file of tools/headlines: a sample trace, the factors for its arrival rate and number of
-nodes, assumptions, the paper's baselines that exist here, and the measure. There are no other choices.
+A file in tools/headlines defines each scenario by a sample trace, the factors for its arrival rate and number of nodes,
+assumptions, the paper's baselines that exist here, and the measure. There are no other choices.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Headline:
 
     system: str
     policy: str
-    """The policy as on the command line."""
+    """The policy as written on the command line."""
     published: str
-    """The headline in our words."""
+    """The headline in our own words."""
     source: str
     against: tuple[str, ...]
-    """The paper's baselines that exist here, as on the command line."""
+    """The paper's baselines that exist here, as written on the command line."""
     trace: str
     """A folder of sample_traces."""
     measure: str
@@ -66,15 +66,15 @@ class Headline:
     better: str
     """'lower' or 'higher'."""
     why: str
-    """Why this scenario was chosen, and what explains a reversal."""
+    """Why this scenario was chosen, and why a direction is reversed."""
     group: str = ""
-    """The file that defines it."""
+    """The file that defines the headline."""
     load: float = 1.0
     gpus: float | None = None
     cluster: str | None = None
-    """The cluster as `tracekit replay --cluster` accepts it, or the text of such a file."""
+    """The cluster as `tracekit replay --cluster` accepts it, or the content of such a file."""
     assume: str = ""
-    """Text of an assumptions file."""
+    """Content of an assumptions file."""
 
     def __post_init__(self) -> None:
         if self.better not in {"lower", "higher"}:
@@ -84,13 +84,13 @@ class Headline:
 
     @property
     def scenario(self) -> tuple[Any, ...]:
-        """The settings that the replays of one scenario share."""
+        """The settings that replays of the same scenario share."""
         return self.trace, self.load, self.gpus, self.cluster, self.assume
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The results of the replays; None if a policy cannot run or has no figure."""
+    """Results of the replays, with None if a policy cannot run or has no figure."""
 
     headline: Headline
     figure: float | None
@@ -100,12 +100,12 @@ class Seen:
 
 
 def headlines(folder: Path = FOLDER) -> list[Headline]:
-    """Return the headlines of all files, in the order of files and entries.
+    """Return the headlines from all files, in the order of files and entries.
 
     Raises
     ------
     ValueError
-        An entry lacks a field, has an unknown field, or has an invalid value.
+        An entry has a missing or unknown field, or an invalid value.
     """
     found = []
     for file in sorted(folder.glob("*.toml")):
@@ -118,7 +118,7 @@ def headlines(folder: Path = FOLDER) -> list[Headline]:
 
 
 def replayed(wanted: Sequence[Headline], traces: Path) -> Iterator[Seen]:
-    """Replay the scenario of each headline; headlines with the same scenario share it."""
+    """Replay the scenario of each headline. Headlines with the same scenario share its replays."""
     ingested: dict[str, Trace] = {}
     scenarios: dict[tuple[Any, ...], Scenario] = {}
     for one in wanted:
@@ -155,7 +155,7 @@ def _figure(scenario: Scenario, policy: str, measure: str) -> tuple[float | None
 
 
 def verdict(seen: Seen) -> str:
-    """Return 'holds', 'reversed', 'equal' or 'holds against ...', based only on the figures."""
+    """Return 'holds', 'reversed', 'equal' or 'holds against ...', based on the figures alone."""
     if seen.figure is None:
         return "cannot run"
     worse, equal, than = [], [], []
@@ -209,7 +209,7 @@ def _change(figure: float, baseline: float | None) -> str:
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", metavar="SYSTEM", help="print the rows of one system and write nothing")
     chosen = parser.parse_args()

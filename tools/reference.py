@@ -1,7 +1,7 @@
 """Generate the reference pages in docs/ from the package.
 
 python tools/reference.py             # write them
-python tools/reference.py --check     # only list outdated pages; exit code 1 if there are any
+python tools/reference.py --check     # only list outdated pages, with exit code 1 if there are any
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _same(file: Path, text: str) -> bool:
 def main() -> None:
     """Write the pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; list outdated pages")
+    parser.add_argument("--check", action="store_true", help="only list outdated pages")
     docs = ROOT / "docs"
     if parser.parse_args().check:
         old = stale(docs)

@@ -30,7 +30,7 @@ _PLAIN: dict[Any, dict[str, Any]] = {
 
 
 def report_schema() -> dict[str, Any]:
-    """Return the schema; descriptions are the docstrings of the types and of their keys."""
+    """Return the schema, whose descriptions are the docstrings of the types and their keys."""
     notes = _notes(Path(structure.__file__))
     defined: dict[str, Any] = {}
     _define(structure.Report, notes, defined)
@@ -64,7 +64,7 @@ def _define(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
 
 
 def _label(kind: Any) -> str:
-    """Return the schema's name for a type; an answer in report.json is the JSON form of an answer."""
+    """Return the schema's name for a type. An answer in report.json is the JSON form of an answer."""
     return {"AnswerInfo": "Answer", "UnansweredInfo": "Unanswered"}.get(kind.__name__, str(kind.__name__))
 
 
@@ -85,7 +85,7 @@ def _schema(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
 
 
 def _notes(path: Path) -> dict[str, dict[str, str]]:
-    """Return the docstrings of each class and its keys by name; '' is the class itself."""
+    """Return the docstrings of each class and its keys by name, with '' for the class itself."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.ClassDef):

@@ -1,9 +1,9 @@
-"""Print precision and recall of the log classifier on the labelled corpora.
+"""Print the log classifier's precision and recall on the labelled corpora.
 
     python tools/score_classifier.py [--part messages|held_out] [--wrong] [--docs]
 
-A log counts as found if the classifier reports the reason that was put into it; logs of successful jobs must be
-distinguished from failed ones.
+A log counts as found if the classifier reports the reason that was put into it. Logs of successful jobs must be
+distinguished from those of failed jobs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Score(NamedTuple):
     reason: str
     logs: int
     precision: float
-    """Share of the logs classified with the reason that really have it [0..1]; 1 if there are none."""
+    """Share of the logs classified with the reason that really have it [0..1], or 1 if there are none."""
     recall: float
-    """Share of the logs with the reason that are classified with it [0..1]."""
+    """Share of the logs with the reason that the classifier assigns it to [0..1]."""
 
 
 class Outcome(NamedTuple):
@@ -44,13 +44,13 @@ class Outcome(NamedTuple):
 
     scores: list[Score]
     overall: Score
-    """Over all logs: precision among those classified as failed, and recall among those that failed."""
+    """Scores over all logs: precision among those classified as failed, and recall among those that failed."""
     wrong: list[tuple[str, str, str]]
     """True reason, reported reason and evidence of each misclassified log."""
 
 
 def corpus_module() -> ModuleType:
-    """Load the module that makes the corpora, which is part of the tests."""
+    """Load the tests' module that makes the corpora."""
     name = "joblogs_corpus"
     if name not in sys.modules:
         path = ROOT / "tests" / "characterize" / "joblogs" / "corpus.py"

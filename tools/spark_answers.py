@@ -3,9 +3,9 @@
     python tools/spark_answers.py
     python tools/spark_answers.py --large FOLDER [--jobs 300000] [--samples 10000000]
 
-It takes 15 minutes on two processors, needs `gpu-tracekit[spark]` and Java, and fails if an answer differs. With
---large it uses generated logs, of Helios and (with telemetry) of Philly, which it makes in FOLDER. It then writes no
-table, but prints the seconds that each engine took.
+It takes 15 minutes on two processors, requires `gpu-tracekit[spark]` and Java, and fails if an answer differs. With
+--large, it makes and uses generated Helios and Philly logs (Philly with telemetry) in FOLDER. It then prints the
+seconds that each engine took instead of writing the table.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
 
 
 def table(found: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the table; `found` has 'exactly' or 'to 1e-9' for each query and trace, plus '(no rows)' if empty."""
+    """Return the table. `found` has 'exactly' or 'to 1e-9' by query and trace, plus '(no rows)' if empty."""
     lines = [f"| {' | '.join(_HEADS)} |", "|---|---|---|---|"]
     for query in list_queries():
         answers = found.get(query.name, {})
@@ -72,7 +72,7 @@ def _samples(folder: Path) -> dict[str, Trace]:
     found = {}
     for source in sorted((ROOT / "sample_traces").iterdir()):
         if source.is_dir():
-            # The folders of slurm-dumps are different forms of the same dump.
+            # The folders in slurm-dumps are different forms of the same dump.
             found[source.name] = ingest_logs(
                 source / "site" if source.name == "slurm-dumps" else source, folder / source.name
             )
@@ -93,7 +93,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _large(folder: Path, jobs: int, samples: int) -> dict[str, Trace]:
-    """Return generated Traces of Helios and Philly, and make the missing ones."""
+    """Return generated Helios and Philly Traces, making those that are missing."""
     from helios_logs import write_helios_logs
     from philly_files import write_gpu_file, write_job_log
 
@@ -121,7 +121,7 @@ def _ask(engine: SparkEngine, traces: Mapping[str, Trace], *, timed: bool) -> di
     Raises
     ------
     SystemExit
-        Some answers differ; they were printed.
+        Some answers differ, after printing them.
     """
     found: dict[str, dict[str, str]] = {}
     wrong = 0
@@ -149,7 +149,7 @@ def _ask(engine: SparkEngine, traces: Mapping[str, Trace], *, timed: bool) -> di
 
 
 def main() -> None:
-    """Run the queries, and write the table or print the seconds."""
+    """Run the queries, and either write the table or print the seconds."""
     from tracekit.characterize.engines.spark import SparkEngine
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,10 +1,11 @@
-"""Write docs/workload_scores.md: how closely generated workloads match the logs from which they are made.
+"""Write docs/workload_scores.md, which shows how closely generated workloads match the logs they are made from.
 
-python tools/workload_scores.py                  # all logs; logs missing on this machine get no rows
+python tools/workload_scores.py                  # all logs, without rows for logs missing on this machine
 python tools/workload_scores.py --only philly    # print the tables of one log and write nothing
 
-The logs are the sample traces and released data next to the repository (../shared/data, or --data FOLDER): the Philly
-jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions per ten minutes of Helios' Venus.
+The logs are the sample traces, and released data next to the repository (../shared/data, or --data FOLDER). The
+released data are the Philly jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions per ten
+minutes on Helios' Venus.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ __all__ = ["Found", "logs", "page"]
 PAGE = ROOT / "docs" / "workload_scores.md"
 _SEEDS = 5
 _DRAWS = 20
-"""Number of workloads per generator whose waits are compared with those of the log, over all its days."""
+"""Number of workloads per generator whose waits are compared with the log's over all its days."""
 _GPUS_PER_NODE = 8
 _SIZES = {"philly jobs of 2017": (60, 80, 100)}
-"""Numbers of 8-GPU nodes on which a log is replayed in addition to the machines of the scores."""
+"""Numbers of 8-GPU nodes on which a log is replayed, in addition to the machines used for the scores."""
 
 
 @dataclass
@@ -72,8 +73,8 @@ class Found:
     waits: list[tuple[str, dict[str, float], dict[str, list[dict[str, float]]], list[dict[str, float]]]] = field(
         default_factory=list
     )
-    """The machines in words; the waits [s] of the log by row, of each draw of each generator, and of the log's
-    thirds.
+    """For each set of machines, its description and three sets of waits [s]: the log's by row, those of each
+    generator's draws, and those of the log's thirds.
     """
 
 
@@ -100,7 +101,7 @@ def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
 
 
 def _counts(path: Path, folder: Path) -> Trace:
-    """Return a Trace with submissions only, each at the start of its ten minutes."""
+    """Return a Trace with only submissions, each at the start of its ten minutes."""
     counts = pl.read_csv(path, try_parse_dates=True).select("time", "submit_job_all")
     jobs = counts.select(pl.col("time").repeat_by("submit_job_all").explode()).drop_nulls()
     table = folder / "venus.csv"
@@ -115,7 +116,7 @@ def _counts(path: Path, folder: Path) -> Trace:
 
 
 def found_of(name: str, trace: Trace, folder: Path) -> Found:
-    """Score the generators of a log, and compare waits over all its days."""
+    """Score a log's generators, and compare waits over all its days."""
     scores = score(trace, _SEEDS, Progress())
     best = scores["best"] if scores["best"] != "hybrid" else f"hybrid_{scores['hybrid']}"
     found = Found(name, scores, best)
@@ -282,7 +283,7 @@ def _ratio(one: Found, name: str, ratios: list[float]) -> str:
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names contain this")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of released data")

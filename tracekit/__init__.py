@@ -6,7 +6,7 @@
     tracekit.run_query(trace, "queuing/run_time")
     tracekit.report(trace).show()  # in a notebook
 
-The names below are the public API; each loads its dependencies on first use.
+The names below form the public API. Each loads its dependencies on first use.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name in {"export", "fit", "guidelines", "replay", "report"}:
-        # The package is callable, so the name means the same before and after its modules are imported.
+        # The package is callable, so the name works the same before and after its modules are imported.
         return import_module(f"tracekit.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The command-line program: `tracekit`, or python -m tracekit."""
+"""The command-line program, run as `tracekit` or `python -m tracekit`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Copy a Trace with pseudonyms instead of names, for results that are shared outside the organization.
 
-Everything computed from such a Trace (queries, pages, models) can only show pseudonyms, because it contains no names.
-Identifiers of people, teams, jobs and machines are replaced, scheduler words and hardware models are kept, and free
-text is left out. A column that this module does not know is replaced.
+Queries, pages and models computed from the copy can show only pseudonyms because the copy contains no names.
+Identifiers of people, teams, jobs and machines are replaced. Scheduler words and hardware models are kept. Free text is
+left out. Columns unknown to this module are replaced.
 
-A pseudonym is the kind of a name and the first digits of its HMAC-SHA256, keyed with the salt, such as user-3f9a2c51.
-Without the salt, nobody can recover a name from its pseudonym, not even by trying all names. With the same salt, pages
-from different days and commands use the same pseudonyms.
+A pseudonym, such as user-3f9a2c51, consists of the kind of name and the first digits of the name's HMAC-SHA256, keyed
+with the salt. Without the salt, nobody can recover a name from its pseudonym, not even by trying all names. With the
+same salt, pages from different days and commands use the same pseudonyms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS = {
     "partitions": "partition",
     "features": "feature",
 }
-"""Kinds of names for columns with a different name; any other column has the name of its kind."""
+"""Kind of the names in each column that is not named after its kind."""
 
 _KEPT = frozenset(
     {
@@ -64,21 +64,21 @@ _KEPT = frozenset(
         "column",
     }
 )
-"""Text columns without names: tracekit's own words, and hardware models."""
+"""Text columns that contain only tracekit's own words or hardware models."""
 
 _FIRST_WORD = {
     "source_status": "^[A-Za-z_]+",
     "wait_reason": "^(?:[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|[A-Z]{2,}[A-Z]*[a-z][A-Za-z]*"
     "|Cleaning|Constraints|Dependency|Licenses|Priority|Prolog|Reservation|Resources|Unschedulable)\\b",
 }
-"""Scheduler words that names may follow, such as CANCELLED by 1234. Wait reasons are camel-case codes or one of these
-words; a sentence may begin with a host or a person."""
+"""Scheduler words that a name may follow, as in CANCELLED by 1234. A known wait reason is a camel-case code or one of
+these words. Any other wait reason may begin with the name of a host or a person."""
 
 _LEFT_OUT = frozenset({"raw", "source", "source_cause"})
 """Free text."""
 
 _DIGITS, _MANY_DIGITS = 8, 16
-"""Number of digits in a pseudonym, and the number for kinds that may have millions of names."""
+"""Usual number of digits in a pseudonym, and the number for kinds that may have millions of names."""
 _MANY = frozenset({"job", "name", "group", "instance"})
 
 _TIME = "^[0-9TZ:.,+/ -]*$"
@@ -93,7 +93,7 @@ SALT_VARIABLE = "TRACEKIT_SALT"
 """Environment variable that may contain the salt."""
 
 _SHORTEST = 16
-"""Minimum length of a salt; a shorter one could be found by trying."""
+"""Minimum length of a salt. A shorter salt could be found by brute force."""
 _DRAWN = 32
 """Number of bytes in a random salt."""
 _LARGEST = 1 << 16
@@ -104,7 +104,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Pseudonyms for one salt."""
+    """The pseudonyms that one salt gives."""
 
     salt: bytes = field(repr=False)
     digits: Mapping[str, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Pseudonyms:
         return f"{kind}-{found[: self.digits[kind]]}"
 
     def sql(self, kind: str, column: str) -> str:
-        """Return SQL for the HMAC of a column, in hexadecimal digits; NULL if the column is NULL."""
+        """Return SQL for the HMAC of a column in hexadecimal digits, or NULL if the column is NULL."""
         block = self._key.ljust(_BLOCK, b"\0")
         inner, outer = (bytes(byte ^ pad for byte in block).hex() for pad in (0x36, 0x5C))
         return f"sha256(unhex('{outer}') || unhex(sha256(unhex('{inner}') || encode('{kind}:' || {column}))))"
@@ -132,9 +132,9 @@ class HiddenTrace:
 
     trace: Trace
     pseudonyms: Pseudonyms | None = None
-    """The pseudonyms; None if names were not replaced."""
+    """The pseudonyms, or None if names were not replaced."""
     notes: tuple[str, ...] = ()
-    """What the user should know about the salt."""
+    """Sentences about the salt that the user should see."""
 
 
 @contextmanager
@@ -154,14 +154,14 @@ def opened(
     anonymize : bool
         Whether to replace names.
     salt_file : Path, optional
-        File with the salt; see `read_salt`.
+        File with the salt (see `read_salt`).
     memory_limit : str, optional
         Maximum memory DuckDB may use for the copy before it spills to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        A salt file is given without `anonymize`, or it is invalid.
+        A salt file is invalid, or is given without `anonymize`.
     """
     if not anonymize:
         if salt_file is not None:
@@ -190,7 +190,7 @@ def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | 
     place : Path
         Folder of the copy.
     salt : bytes
-        Key of the pseudonyms; the same salt gives the same pseudonyms.
+        Key of the pseudonyms. The same salt gives the same pseudonyms.
     memory_limit : str, optional
         Maximum memory DuckDB may use before it spills to disk, such as '2GB'.
 
@@ -306,15 +306,15 @@ def _hidden_addition(addition: Addition, names: Pseudonyms) -> Addition:
 
 
 def _hide(text: str) -> str:
-    """Return text without its quotations, which may come from the log."""
+    """Replace quotations in `text`, which may come from the log."""
     return re.sub(r"(?<!\w)['\"].*['\"](?!\w)", _HIDDEN, text, flags=re.DOTALL)
 
 
 def read_salt(file: Path | None) -> tuple[bytes, str | None]:
-    """Return the salt, and a sentence about its origin if the user should know it.
+    """Return the salt and, if the user should know its origin, a sentence about it.
 
-    The salt is the content of `file`, which is created with a random salt if it does not exist. Without `file`, it is
-    the environment variable TRACEKIT_SALT, or else a random salt that is not kept.
+    The salt is the content of `file`, which is created with a random salt if it does not exist. Without `file`, the
+    salt is the value of the environment variable TRACEKIT_SALT. If that is not set, the salt is random and is not kept.
 
     Raises
     ------
@@ -328,7 +328,7 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
         return _checked(given.encode("utf-8", "surrogateescape"), SALT_VARIABLE), None
     return (
         secrets.token_bytes(_DRAWN),
-        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same ones",
+        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same pseudonyms",
     )
 
 
@@ -346,7 +346,7 @@ def _of_file(file: Path) -> tuple[bytes, str | None]:
         raise UsageError(
             f"cannot read or create the salt: {error.strerror}", where=file, hint="choose another file"
         ) from error
-    return drawn, f"a random salt was written to {file}: anyone who has it can recognize names, so keep it secret"
+    return drawn, f"a random salt was written to {file}; keep it secret, because anyone who has it can recognize names"
 
 
 def _checked(salt: bytes, where: Path | str) -> bytes:
@@ -355,6 +355,6 @@ def _checked(salt: bytes, where: Path | str) -> bytes:
         raise UsageError(
             f"the salt has fewer than {_SHORTEST} characters, so names could be guessed",
             where=where,
-            hint="give a new file, and tracekit writes a random salt to it",
+            hint="name a new file, to which tracekit writes a random salt",
         )
     return found

@@ -1,6 +1,7 @@
-"""Questions about a Trace and their answers, whether from a query, a replay, a fit or a comparison of two periods.
+"""Questions about a Trace, and answers from a query, a replay, a fit or a comparison of two periods.
 
-The same answer object goes from the engine that computes it to the page that shows it; report.json contains it as JSON.
+The engine that computes an answer passes it as the same object to the page that shows it. report.json contains it as
+JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Kind = Literal["query", "replay", "fit", "comparison", "bill"]
 """Origin of an answer: SQL on the Trace, replays, a fitted model, a comparison of two periods, or prices."""
 
 _SENTENCE_LIMIT = 2000
-"""Maximum characters kept in a cell with sentences; a name is cut earlier."""
+"""Maximum number of characters kept in a cell with sentences. Names are cut earlier."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class AnswerColumn:
 
     name: str
     unit: str
-    """Unit of a number; text, class, ... for other columns."""
+    """Unit of a number, or the kind of any other column (text, class, ...)."""
     meaning: str
 
 
@@ -48,10 +49,10 @@ class Param:
 
     name: str
     default: Value
-    """Default value; its type is the type of the parameter."""
+    """Default value, which also sets the parameter's type."""
     meaning: str
     choices: tuple[str, ...] = ()
-    """Allowed words; empty if any value is allowed."""
+    """Allowed words, or empty if any value is allowed."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class Interval:
 
     column: str
     method: Literal["proportion", "median"]
-    """proportion: exact (Clopper and Pearson, 1934) for a share of n observations. median: between the order statistics
-    that contain it with at least this confidence for any distribution, with ranks from the normal approximation; read
-    from the quantiles that the query returns in the hidden column _<column>."""
+    """With 'proportion', the interval is exact (Clopper and Pearson, 1934) for a share of n observations. With
+    'median', it lies between the order statistics that contain the median with at least this confidence for any
+    distribution. Their ranks come from the normal approximation, and their values from the quantiles in the query's
+    hidden _<column> column."""
     count: str
     """Column with the number of observations n."""
     pooled: bool = False
@@ -87,7 +89,7 @@ class Question:
     columns: tuple[AnswerColumn, ...]
     """Columns in order, key first."""
     rule: str = ""
-    """Definition of the numbers as free text: formula, included and excluded data, and the source."""
+    """Definition of the numbers in words: the formula, the included and excluded data, and the source."""
     paper: str = ""
     """The study that answers the question, or '' if no study does."""
     params: tuple[Param, ...] = ()
@@ -96,7 +98,7 @@ class Question:
 
     @property
     def own_column(self) -> bool:
-        """Whether `vc` stays in the answer even if the answer also has the column that is the tenant."""
+        """Whether `vc` stays in the answer even if the answer also has the tenant column."""
         return False
 
     @property
@@ -105,7 +107,7 @@ class Question:
         return self.name.rpartition("/")[0] or "other"
 
     def of(self, tenant: Tenant) -> Question:
-        """Return this question in the site's words, with the name of the tenant's column."""
+        """Return this question in the site's words, with the site's name for the tenant column."""
         fill = tenant.fill
         return replace(
             self,
@@ -117,7 +119,7 @@ class Question:
         )
 
     def columns_for(self, tenant: Tenant) -> tuple[AnswerColumn, ...]:
-        """Return the columns in the site's words, with the name of the tenant's column."""
+        """Return the columns in the site's words, with the site's name for the tenant column."""
         names = {column.name for column in self.columns}
         known = tenant.column != INGESTED and tenant.column in names
         return tuple(
@@ -131,7 +133,7 @@ class Question:
         )
 
     def answered(self, rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> Answer:
-        """Return an answer with these rows; columns missing from a row are NULL."""
+        """Return an answer with these rows. Columns missing from a row are NULL."""
         import polars as pl
 
         names = [column.name for column in self.columns]
@@ -141,14 +143,14 @@ class Question:
     def unanswered(self, *reasons: str, failed: bool = False) -> Unanswered:
         """Return the question as unanswered, with one sentence per reason.
 
-        `failed` means that the reason is an error rather than the Trace.
+        Set `failed` if the reason is an error and not a gap in the Trace.
         """
         return Unanswered(self, reasons, failed)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question: its rows, and the notes that a reader must know."""
+    """The answer to a question: its rows, and notes that the reader needs."""
 
     question: Question
     frame: pl.DataFrame
@@ -156,15 +158,15 @@ class Answer:
     params: Mapping[str, Value] = field(default_factory=dict)
     """Values of all parameters used."""
     notes: tuple[str, ...] = ()
-    """Choices and omissions, one sentence each."""
+    """One sentence for each choice or omission."""
     intervals: pl.DataFrame | None = None
-    """<column>_low and <column>_high of the 95 % confidence interval of each column with one, row by row."""
+    """The 95 % confidence intervals, row by row, as <column>_low and <column>_high for each column that has them."""
     coverage: Mapping[str, float | None] = field(default_factory=dict)
-    """For each capability that the answer needs, the share of records that have it [0..1]; None means unknown."""
+    """Share of records with each capability that the answer needs [0..1], or None if unknown."""
     files: tuple[str, ...] = ()
     """Path of the file with all rows, relative to the report."""
     commands: tuple[str, ...] = ()
-    """Shell commands that compute the answer again, in order, in the report's folder; none for a query."""
+    """Shell commands that recompute the answer, to be run in order in the report's folder. Empty for a query."""
 
     def __repr__(self) -> str:
         return str(self._brief)
@@ -191,12 +193,12 @@ class Answer:
         return self.question.name
 
     def of(self, tenant: Tenant) -> Answer:
-        """Return this answer with the tenant's own name for its column, and with a question in the site's words."""
+        """Return this answer in the site's words, with the site's name for the tenant column."""
         frame = tenant.named(self.frame, own_column=self.question.own_column)
         return replace(self, question=self.question.of(tenant), frame=frame)
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return the first `limit` rows, or all rows, as JSON values; names and sentences from the log are cut."""
+        """Return the first `limit` rows, or all rows, as JSON values, with long names and sentences cut."""
         sentences = {c.name for c in self.question.columns if c.unit == "sentence"}
         frame = self.frame if limit is None else self.frame.head(limit)
         return [

@@ -1,7 +1,7 @@
-"""Make packages callable as the function they are named after.
+"""Make a package callable as the function after which it is named.
 
-`tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds
-the name to the package as soon as any of its modules is imported, so the package itself must be callable.
+Both `tracekit.replay(trace)` and `from tracekit.replay.mechanisms import Ordered` are part of the API. Python binds the
+name to the package as soon as one of its modules is imported, so the package itself must be callable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def make_callable(package: str, home: str) -> None:
-    """Make a package callable: a call runs the function of the same name in the module `home`, imported lazily."""
+    """Make a call of the package run the function of the same name in the module `home`, imported lazily."""
     name = package.rpartition(".")[2]
 
     class CallablePackage(ModuleType):

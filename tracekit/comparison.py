@@ -1,16 +1,16 @@
-"""Compare several traces: ask the same questions of each, and write one page and one set of tables.
+"""Compare several traces: run the same queries on each, and write one page and one set of tables.
 
     tracekit.compare(["philly-trace", "helios-trace"], "out")
 
-writes, completely or not at all,
+writes the following files, either all or none:
 
     out/compare.html        one page that works offline
     out/compare.json        everything the page shows
-    out/tables/<query>.csv  every row of every trace, with its name first, then the published numbers for its cells
+    out/tables/<query>.csv  every row of every trace, starting with the trace's name and ending with published numbers
     out/published.csv       every published number next to the measured one
     out/traces/<name>/      the Trace of each source given as raw logs
 
-If a part fails, such as a query or a chart, the page shows the failure in its place, and the other parts are made.
+If a part such as a query or a chart fails, the page shows the failure in its place, and the other parts are still made.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAME_LIMIT = 100
 _MARKER = "compare.json"
 _DIFFERENCES = "the differences between the traces"
 _SHOWN = 30
-"""Maximum length of a trace's name in a sentence."""
+"""Maximum length of a trace's name within a sentence."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class ComparisonFiles:
     tables: Mapping[str, Path]
     """The CSV file of each query that at least one trace answered, by query name."""
     unanswered: Mapping[str, Mapping[str, tuple[str, ...]]]
-    """The reason why a trace has no answer, by query name and trace."""
+    """Why a trace has no answer, by query name and trace."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made because of an error; the other parts are complete."""
+    """Parts that failed with an error. All other parts are complete."""
 
 
 @explain_damage()
@@ -78,24 +78,24 @@ def compare(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> ComparisonFiles:
-    """Ask the same questions of several traces and write the answers side by side, with published numbers.
+    """Run the same queries on several traces and write the answers side by side, with published numbers.
 
-    If a part fails, the other parts are still made; the page shows in its place that it could not be made, and
-    `ComparisonFiles.faults` lists it.
+    If a part fails, the page says so in its place, `ComparisonFiles.faults` lists it, and the other parts are still
+    made.
 
     Parameters
     ----------
     traces : sequence of Trace, str, Path or tuple
         Two or more Traces, their folders, folders with a Trace named 'trace', or raw logs, which are ingested with
-        default options. Use (name, path) to name one; by default it is named after its folder.
+        default options. To name a trace, give (name, path). By default, its name is the folder's.
     out : str or Path
         Folder of the page and its tables.
     queries : sequence of str, optional
-        Names of queries, or SQL files; by default all built-in queries.
+        Names of queries, or SQL files. The default is all built-in queries.
     force : bool
         Whether to replace an existing comparison at `out`.
     memory_limit : str, optional
-        Maximum memory, such as '2GB', that joins use before they spill to disk.
+        Maximum memory that joins may use before they spill to disk, such as '2GB'.
     progress : Progress, optional
         Shows the current step.
 
@@ -174,7 +174,7 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
 def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
     """Return a name for each trace: the given name or the name of its folder.
 
-    Folders with the same name are prefixed with their parent folder, then numbered.
+    If folders share a name, it is prefixed with the parent folder's name, then numbered.
     """
     stated = [_readable(name) for name, _ in given if name is not None]
     for i, own in enumerate(stated):
@@ -197,7 +197,7 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
 
 
 def _readable(name: str) -> str:
-    """Return `name` as valid text; a folder's name may not be valid text."""
+    """Return `name` as valid Unicode, which a folder's name need not be."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -206,7 +206,7 @@ def _open(name: str, path: Path, folder: Path, memory_limit: str | None, progres
         return Trace.open(path)
     from tracekit.ingest import ingest_logs
 
-    progress.note(f"{path} is not a Trace, so we read it as raw logs")
+    progress.note(f"{path} is not a Trace, so it is read as raw logs")
     home = folder / "traces"
     with output_errors(folder):
         home.mkdir(exist_ok=True)
@@ -229,8 +229,7 @@ def _compare(
 ) -> Comparison:
     """Run every query on every trace, write the tables, and return the content of compare.json.
 
-    `whole` means that everything is compared, including the differences between the traces. `faults` records parts that
-    fail.
+    With `whole`, the differences between the traces are computed too. `faults` records parts that fail.
     """
     from tracekit.characterize.session import Session
     from tracekit.report.compare import COMPARE_SCHEMA_VERSION, described, sections
@@ -291,7 +290,7 @@ def _answered(
     folder: Path,
     faults: Faults,
 ) -> ComparedAnswer:
-    """Write the table of a question that a trace answers, and return its entry for compare.json."""
+    """Write the table of a question that at least one trace answers, and return its entry for compare.json."""
     from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, long_table
 
@@ -357,7 +356,7 @@ def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered
     from tracekit.characterize import answer_query
 
     try:
-        # Sites may have different words for tenants, so the page keeps the general one.
+        # Sites may call tenants differently, so the page uses the general word.
         return replace(answer_query(trace, query, session=session), question=query)
     except TooManyIntervalsError as error:
         return query.unanswered(error.sentence)
@@ -371,7 +370,7 @@ def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
 
 
 def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
-    """Write every published number next to the measured one; write nothing without published numbers."""
+    """Write every published number next to the measured value. Do nothing if there are no published numbers."""
     rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
     if rows:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")

@@ -1,8 +1,8 @@
-"""Report any failure caused by a damaged Trace as one type of error, wherever it occurs.
+"""Report every failure caused by a damaged Trace as the same type of error, wherever it occurs.
 
-Damage inside a file, or an impossible value, may show up late and anywhere: in a DuckDB query, in a date overflow, in a
-library's panic. The failure itself does not prove damage, so the Trace is then validated: the error is a
-DamagedTraceError only if `Trace.validate(deep=True)` finds a problem.
+Damage inside a file, or an impossible value, may cause a failure late and in any place, such as a DuckDB query, a date
+overflow or a panic in a library. The failure alone does not prove damage. The Trace is therefore validated, and the
+error becomes a DamagedTraceError only if `Trace.validate(deep=True)` finds a problem.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Opened(list[OpenedTrace]):
     def __init__(self) -> None:
         super().__init__()
         self.sound: list[OpenedTrace] = []
-        """Traces already validated as intact after an earlier failure, because reading a whole Trace takes long."""
+        """Traces found intact after an earlier failure, kept because reading a whole Trace takes long."""
 
 
 _opened: ContextVar[_Opened | None] = ContextVar("tracekit_opened_traces", default=None)
 
 _CLEARED = "(the files of the Trace are intact)"
-"""Note on an error after which the Traces were already validated."""
+"""Note added to an error once its Traces have been validated."""
 
 
 def register_trace(trace: OpenedTrace) -> None:
@@ -58,16 +58,16 @@ def register_trace(trace: OpenedTrace) -> None:
 def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
-    A full disk raises one OutputError, regardless of the library. Any other failure is raised unchanged. You can also
-    use this as a decorator.
+    A full disk raises an OutputError, whichever library reports it. Any other failure is raised unchanged. This also
+    works as a decorator.
 
     Parameters
     ----------
     by_warnings : bool
-        Whether to validate the Traces, once each, also on a RuntimeWarning, such as NumPy's for infinite numbers. This
+        Whether a RuntimeWarning, such as NumPy's for infinite numbers, also validates the Traces, once each. This
         applies to the whole process. Other warnings are ignored.
     """
-    # A nested block adds to the same list, so the outer block also knows the Trace.
+    # A nested block adds to the same list, so the outer block knows its Traces.
     traces = _opened.get()
     if traces is None:
         traces = _Opened()
@@ -91,7 +91,7 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
 
 @contextmanager
 def hidden_names(*, hide: bool = True) -> Iterator[None]:
-    """Hide the log's names in errors in the block, including those about a damaged Trace; do nothing unless `hide`."""
+    """If `hide`, hide the log's names in errors raised in the block, including errors about a damaged Trace."""
     if not hide:
         yield
         return
@@ -116,7 +116,7 @@ def _validated_at_warnings(traces: _Opened) -> Iterator[None]:
 
 
 def _failure_of_store(error: BaseException) -> TracekitError | None:
-    """Return the store failure contained in the text of a DuckDB error or of an error that wraps one."""
+    """Return the store failure described in the message of a DuckDB error, or of an error that wraps one."""
     import duckdb
 
     found = error.__cause__ if isinstance(error, TracekitError) else error
@@ -124,7 +124,7 @@ def _failure_of_store(error: BaseException) -> TracekitError | None:
 
 
 def _raise_damage(traces: _Opened, error: BaseException) -> None:
-    """Raise the first problem of the first damaged Trace; return if all Traces are intact."""
+    """Raise the first problem of the first damaged Trace, or return if all Traces are intact."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
@@ -147,12 +147,12 @@ def _may_be_damage(error: BaseException) -> bool:
     if _CLEARED in getattr(error, "__notes__", ()):
         return False
     if isinstance(error, TracekitError):
-        # Errors raised by tracekit itself are already right, but an error that wraps a DuckDB error may come from a
+        # Errors raised by tracekit itself already name the cause, but one that wraps a DuckDB error may come from a
         # file.
         cause = error.__cause__
         return not isinstance(error, DamagedTraceError) and isinstance(cause, duckdb.Error) and _may_be_damage(cause)
     if isinstance(error, duckdb.Error):
-        # Errors in a query's text, and lack of memory, do not come from the files.
+        # Errors in a query's SQL, and out-of-memory errors, do not come from the files.
         other_causes = (
             duckdb.ParserException,
             duckdb.BinderException,

@@ -1,6 +1,6 @@
-"""In-memory DuckDB databases, each in a separate instance or together in one instance per process.
+"""In-memory DuckDB databases, either in separate instances or in one shared instance per process.
 
-Starting an instance takes about 15 ms of CPU time; a database in a running instance takes less than 1 ms.
+Starting an instance takes about 15 ms of CPU time. Adding a database to a running instance takes less than 1 ms.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _numbers = itertools.count(1)
 
 
 class Database:
-    """An empty in-memory database, which is discarded with its content when closed or no longer used.
+    """A new in-memory database, which is discarded with its content when closed or no longer used.
 
     Parameters
     ----------
     memory_limit : str, optional
         Maximum memory, such as '2GB', before DuckDB spills to disk.
     alone : bool, optional
-        Whether to use a separate instance, whose settings can be changed. Otherwise all databases with the same memory
-        limit share one instance and the limit. By default, a database with a limit gets a separate instance.
+        Whether to use a separate instance, whose settings can be changed. If not, all databases with the same memory
+        limit share one instance and its limit. By default, a database with a limit gets a separate instance.
 
     Raises
     ------
@@ -64,7 +64,7 @@ class Database:
         return con
 
     def close(self) -> None:
-        """Discard the database; its connections can no longer be used."""
+        """Discard the database and make its connections unusable."""
         if self._name is None:
             self._instance.close()
         else:
@@ -78,18 +78,18 @@ class Database:
 
 
 class Streamed:
-    """A frame for DuckDB's `register` through Arrow's interface, without importing Arrow, which takes long."""
+    """A frame that DuckDB's `register` reads through Arrow's interface without the slow import of Arrow."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self._frame = frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows again."""
+        """Return the rows, on every call from the start."""
         return self._frame.__arrow_c_stream__(requested_schema)
 
 
 def _let_go(_: Database) -> None:
-    """Do nothing; the pending call keeps a reference to the database."""
+    """Do nothing. Until it is called, the finalizer keeps a reference to the database."""
 
 
 @cache
@@ -108,7 +108,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     Parameters
     ----------
     memory_limit : str, optional
-        Maximum memory, such as '2GB', before DuckDB spills to disk; by default DuckDB's own limit.
+        Maximum memory, such as '2GB', before DuckDB spills to disk. The default is DuckDB's own limit.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Decode the values of TOML and JSON files into dataclasses, and reject any other shape.
+"""Decode the values of TOML and JSON files into dataclasses, and reject values of any other shape.
 
 The type of a field determines the allowed values: a string, a Boolean, a number (`Annotated` with its `Range`), a date,
 one of several words (`Literal`), a list, a table with free keys (`dict`) or fixed keys (a dataclass), or a choice (`|`)
-between these if they differ in shape. Files can come from anywhere, so any other value gives a one-sentence error with
-its location.
+between these if they differ in shape. Because files can come from anywhere, any other value raises a one-sentence error
+with its location.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tracekit.errors import nearest
 T = TypeVar("T")
 
 Place = tuple[str | int, ...]
-"""Path of a value: names of keys and tables, and list indices from 0."""
+"""Path of a value, made of keys, table names and list indices from 0."""
 
 
 class MisfitError(ValueError):
-    """A value whose shape its type does not allow; the hint says what to write instead."""
+    """A value of a shape that its type does not allow. The hint says what to write instead."""
 
     def __init__(self, place: Place, what: str, hint: str | None = None) -> None:
         self.place, self.what, self.hint = place, what, hint
@@ -33,13 +33,13 @@ class MisfitError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a number, including both ends."""
+    """The range of a number, with both ends included."""
 
     minimum: float
     maximum: float
 
     def fault(self, value: Any) -> tuple[str, str] | None:
-        """Return the problem with a number, and a hint; None if it is allowed."""
+        """Return the problem with a number and a hint, or None if the number is allowed."""
         if self.minimum <= value <= self.maximum:
             return None
         return (
@@ -49,10 +49,10 @@ class Range:
 
 
 class NonEmpty:
-    """A string or list that is not empty; a string without a zero byte, which no path can contain."""
+    """A non-empty list, or a non-empty string without a zero byte, which no path can contain."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
-        """Return the problem with a string or list, and a hint; None if it is allowed."""
+        """Return the problem with a string or list and a hint, or None if the value is allowed."""
         if isinstance(value, str) and "\0" in value:
             return f"{abbreviated(value)} contains a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")
@@ -72,7 +72,7 @@ _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
     NoneType: ((NoneType,), ()),
     object: ((object,), ()),
 }
-"""Python types of each form of value, and the form's names in messages."""
+"""Python types of each form of value, and the names of the form in messages."""
 
 _WIDEST = {int: Range(-(2**63), 2**63 - 1), float: Range(-sys.float_info.max, sys.float_info.max)}
 

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, each on one line: what is wrong, where, and what to do.
+"""Errors that a user can cause. Each gives on one line what is wrong, where, and what to do.
 
     TracekitError
     |-- UsageError (ValueError)           an option or argument that cannot be used
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LONGEST = 2_000
 """Maximum length of the description of the error."""
 _MOST_CHOICES = 400
-"""Maximum length of the choices that a hint lists after the first."""
+"""Maximum total length of the choices that a hint lists after the first."""
 
 _QUOTATION = re.compile(r"(?<!\w)['\"].*['\"](?!\w)", re.DOTALL)
 
@@ -44,7 +44,7 @@ _hidden: ContextVar[bool] = ContextVar("tracekit_hidden_names", default=False)
 
 @contextmanager
 def without_names() -> Iterator[None]:
-    """Hide names from the log in errors in the block, for results that are shared outside the organization."""
+    """Hide names from the log in errors raised in the block, for results shared outside the organization."""
     token = _hidden.set(True)
     try:
         yield
@@ -53,12 +53,12 @@ def without_names() -> Iterator[None]:
 
 
 def logged(name: str) -> str:
-    """Return a name from a log as an error may show it: '(hidden)' in a `without_names` block."""
+    """Return a name from a log for use in an error, or '(hidden)' in a `without_names` block."""
     return "(hidden)" if _hidden.get() else name
 
 
 def quoted(text: str) -> str:
-    """Return a sentence that may quote a log as an error may show it, with its quotations treated as by `logged`."""
+    """Return a sentence that may quote a log for use in an error, with its quotations treated as by `logged`."""
     return _QUOTATION.sub("(hidden)", text) if _hidden.get() else text
 
 
@@ -68,8 +68,8 @@ class TracekitError(Exception):
     Parameters
     ----------
     what : str
-        What is wrong, without a final full stop. It is cut after 2,000 characters, because libraries may write very
-        long messages; the hint is never cut.
+        What is wrong, without a final full stop. It is cut after 2,000 characters because libraries may write very long
+        messages. The hint is never cut.
     where : str or Path, optional
         The file, folder or option where the error occurred.
     line, column : int or str, optional
@@ -103,7 +103,7 @@ class TracekitError(Exception):
         text = f"{place.removesuffix(':')}: {self.what}" if place else self.what  # "slurm:" is a location
         if self.hint:
             text += f"; {self.hint}"
-        # A hostile name may contain line breaks or terminal escapes, so an error is one printable line.
+        # A hostile name may contain line breaks or terminal escapes, so an error is reduced to one printable line.
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -125,11 +125,11 @@ class SourceError(TracekitError, ValueError):
 
 
 class UnknownFormatError(SourceError):
-    """No format, or more than one, fits the source."""
+    """A source that fits no format, or more than one."""
 
 
 class TooManyRejectsError(SourceError):
-    """More of a source's records were unusable than the caller allows."""
+    """A source with more unusable records than the caller allows."""
 
 
 class SchemaError(TracekitError, ValueError):
@@ -141,13 +141,13 @@ class TraceError(TracekitError, ValueError):
 
 
 class MissingTableError(TraceError, KeyError):
-    """The Trace has no such table."""
+    """A table that the Trace does not have."""
 
     __str__ = Exception.__str__  # KeyError would print the repr
 
 
 class DamagedTraceError(TraceError):
-    """A file of the Trace is damaged."""
+    """A Trace with a damaged file."""
 
 
 class QueryError(TracekitError, ValueError):
@@ -155,11 +155,11 @@ class QueryError(TracekitError, ValueError):
 
 
 class TooManyIntervalsError(QueryError):
-    """A Trace spans so much time that a query would have too many intervals."""
+    """A Trace that spans so much time that a query would have too many intervals."""
 
     @property
     def sentence(self) -> str:
-        """The reason why the query has no answer."""
+        """Why the query has no answer."""
         return f"The log is too long: {self.what}."
 
 
@@ -168,11 +168,11 @@ class EngineMissingError(TracekitError, ImportError):
 
 
 class StoreError(TracekitError):
-    """An object store, such as S3, that does not provide the requested data; an OSError would be less specific."""
+    """An object store, such as S3, that does not provide the requested data. An OSError would be less specific."""
 
 
 class UnfinishedError(TracekitError, RuntimeError):
-    """Results to be gathered that shards have not made yet."""
+    """Results that shards have not produced yet."""
 
 
 class OutputError(TracekitError, OSError):
@@ -182,7 +182,7 @@ class OutputError(TracekitError, OSError):
 
 
 def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, of_log: bool = False) -> str:
-    """Return a hint with the likely choice; without a likely choice, with all choices or another suggestion.
+    """Return a hint with the most likely choice. If no choice is likely, list all choices or suggest something else.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, 
     'choose one of: helios, philly'
     """
     if of_log and _hidden.get():
-        return "errors show no names with --anonymize; leave it out to see them"
+        return "errors show no names with --anonymize; omit it to see them"
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1)
     if close:

@@ -1,9 +1,9 @@
-"""Estimate the memory, disk and CPU time of work on a number of rows, and announce them before the work begins.
+"""Estimate the memory, disk and CPU time that work on a number of rows takes, and announce them before it begins.
 
-An estimate is a line through measured peaks, times `HIGH`. It should be above actual use and below four times that.
-Every cost comes from benchmarks/scale.py: the slopes of peak memory and CPU seconds of whole processes at three sizes,
-rounded up. tests/test_estimate.py checks the estimates against all these figures, and against some processes that it
-runs.
+An estimate is a line through measured peaks, multiplied by `HIGH`. It should lie between one and four times the actual
+use. Every cost comes from benchmarks/scale.py, which measures peak memory and CPU seconds of whole processes at three
+sizes. The costs are the slopes, rounded up. tests/test_estimate.py checks the estimates against all these figures, and
+against some processes that it runs.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 HIGH = 1.25
-"""Factor by which a memory estimate exceeds the plane through the measurements, because releases of DuckDB and Polars
-differ, and so do logs."""
+"""Factor by which a memory estimate exceeds the plane through the measurements. It allows for differences between logs
+and between releases of DuckDB and Polars."""
 SPILL = 1.5
-"""Maximum bytes of disk for each byte that DuckDB spills."""
+"""Maximum bytes of disk space per byte that DuckDB spills."""
 START_MIB = 270.0
-"""Memory of a process before the first row: Python, NumPy, Polars, DuckDB, and a query's fixed part [MiB]."""
+"""Memory of a process before the first row, for Python, NumPy, Polars, DuckDB and a query's fixed part [MiB]."""
 LONG_S = 10.0
-"""Work with less CPU time than this is not announced [s], because users wait this long without wondering."""
+"""Minimum CPU time of work that is announced [s]. Users wait this long without wondering."""
 ENGINE_ROWS = 2_000_000_000
-"""From this many rows on, several machines answer a query faster than one, which reads for minutes (docs/scale.md)."""
+"""Number of rows above which several machines answer a query faster than one (see docs/scale.md)."""
 QUERIES = 20
-"""Approximate number of queries whose tables a Trace has."""
+"""Approximate number of queries that a Trace has the tables for."""
 
 
 class Cost(NamedTuple):
@@ -54,13 +54,13 @@ class Cost(NamedTuple):
     start_mib: float = START_MIB
     """Memory before the first row [MiB]."""
     tables: tuple[str, ...] = ("jobs",)
-    """Tables whose rows count; if empty, all tables."""
+    """Tables whose rows count, or empty for all tables."""
     sliced: bool = False
     """Whether --from and --to reduce the cost."""
 
 
 COSTS = {
-    # The keys of all tables are checked together.
+    # All tables' keys are checked together.
     "validate": Cost(0, 100, 0.5, tables=()),
     "wait": Cost(0, 130, 0.5, tables=("jobs", "attempts"), sliced=True),
     # For GPU use: efficiency, digest.
@@ -72,7 +72,7 @@ COSTS = {
     # Blocks of jobs wait to be written if the CPU is busy elsewhere.
     "export": Cost(0, 700, 5, start_mib=START_MIB + 60),
     "analyze": Cost(1200, 0, 150, start_mib=555),
-    # For a byte of a raw log: blocks are read, parsed and written a few at a time, regardless of file size.
+    # Cost of a byte of a raw log. Blocks are read, parsed and written a few at a time, regardless of file size.
     "ingest": Cost(4, 2, 0.03, 400),
 }
 """Costs of the commands."""
@@ -87,19 +87,19 @@ QUERY_COSTS = {
 }
 """Costs of queries that need much more, or less, than others."""
 _SAMPLE = Cost(0, 8, 0.1)
-"""Cost of a sample, joined with attempts and placements. DuckDB uses its whole limit."""
+"""Cost of a sample joined with attempts and placements, for which DuckDB uses its whole limit."""
 _SAMPLES = frozenset({"gpu_utilization", "node_utilization"})
 _INFLATION = 10
-"""Approximate size of a byte of a compressed log after decompression; for text logs it is 5 to 12."""
+"""Approximate factor by which a compressed log grows when decompressed; 5 to 12 for text logs."""
 _COMPRESSED = frozenset({".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz"})
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""Files in which Linux records a container's memory limit: bytes, or 'max'."""
+"""Files in which Linux records a container's memory limit as a number of bytes or 'max'."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a command runs on; None for unknown values."""
+    """The machine that a command runs on, with None for unknown values."""
 
     memory: int | None
     """Memory of the machine, or of the container if it is limited [bytes]."""
@@ -151,13 +151,13 @@ class Need:
     """The resources that some work will need."""
 
     rows: int
-    """Rows in the tables that are read; 0 if only bytes are known."""
+    """Rows in the tables that are read, or 0 if only bytes are known."""
     read: int
     """Size of these tables or files [bytes]."""
     arrays: int
-    """Memory not subject to --memory-limit: process startup and arrays of jobs [bytes]."""
+    """Memory that --memory-limit does not limit, for process startup and job arrays [bytes]."""
     tables: int
-    """Memory that DuckDB would use; the part above its limit spills to disk [bytes]."""
+    """Memory that DuckDB would use [bytes]. The part above its limit spills to disk."""
     cpu_s: float
     """CPU time [s]."""
     sliced: bool = True
@@ -165,10 +165,10 @@ class Need:
     engine: bool = False
     """Whether --engine spark can do the work."""
     default_limit: int | None = None
-    """Memory limit of DuckDB if the user gives no limit; None means DuckDB's own default, most of the machine."""
+    """DuckDB's memory limit if the user gives none, or None for DuckDB's own default (most of the machine's memory)."""
 
     def limit_of(self, memory_limit: str | None) -> int | None:
-        """Return DuckDB's memory limit [bytes], or None if the machine is the limit."""
+        """Return DuckDB's memory limit [bytes], or None if only the machine limits it."""
         return self.default_limit if memory_limit is None else bytes_of(memory_limit)
 
     def memory(self, limit: int | None) -> int:
@@ -176,7 +176,7 @@ class Need:
         return self.arrays + (self.tables if limit is None else min(self.tables, limit))
 
     def disk(self, limit: int | None) -> int:
-        """Return the maximum disk space for data that does not fit [bytes]."""
+        """Return the maximum disk space for data that does not fit in memory [bytes]."""
         return 0 if limit is None or self.tables <= limit else round(self.tables * SPILL)
 
 
@@ -195,13 +195,13 @@ def need_of(
     ----------
     manifest : Manifest
     work : str
-        Name in COSTS, such as 'replay', or the name of a query with its own cost.
+        A name in COSTS, such as 'replay', or the name of a query with its own cost.
     tables : iterable of str
-        Tables that are read, by default those of the work; tables that the Trace lacks do not count.
+        Tables that are read, by default those that `work` reads. Tables missing from the Trace do not count.
     limit : int, optional
         Maximum number of jobs used.
     runs, workers : int
-        Number of runs, and of simultaneous processes.
+        Numbers of runs and of simultaneous processes.
     """
     cost = COSTS.get(work) or QUERY_COSTS.get(work, QUERY)
     names = set(tables or cost.tables or manifest.tables)
@@ -221,7 +221,7 @@ def need_of(
 
 
 def need_of_queries(manifest: Manifest) -> Need:
-    """Return the resources for all queries of a Trace in sequence: the memory of the largest, and the total time."""
+    """Return the resources for running all queries in sequence: the largest memory and the total time."""
     plain = need_of(manifest, "")
     each = [need_of(manifest, name) for name in QUERY_COSTS]
     return replace(
@@ -245,7 +245,7 @@ def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
 def need_of_files(source: str | Path) -> Need | None:
     """Return the resources for reading raw logs, from the size of the files, or None if the files do not exist.
 
-    Compressed files count ten times, because their content is only known after reading.
+    The size of compressed files is multiplied by ten, because their content is known only after reading.
     """
     place = Path(source)
     found = 0
@@ -259,7 +259,7 @@ def need_of_files(source: str | Path) -> Need | None:
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
-    """Return the sentences to show before the work: none for short work, and warnings if the work does not fit."""
+    """Return the sentences to show before the work. Short work has none; work that does not fit has warnings."""
     limit = need.limit_of(memory_limit)
     memory, disk = need.memory(limit), need.disk(limit)
     rows, long = _counted(need.rows), need.cpu_s >= LONG_S
@@ -270,7 +270,7 @@ def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> 
         text = f"reads {what}; needs about {size(memory)} of memory"
         if disk:
             room = "" if machine.free_disk is None else f" ({machine.spill} has {size(machine.free_disk)})"
-            text += f" and up to {size(disk)} of disk space for what does not fit{room}"
+            text += f" and up to {size(disk)} of disk space for data that does not fit{room}"
         found.append(text)
     if long and memory_limit is not None and limit is not None and need.arrays > limit:
         found.append(

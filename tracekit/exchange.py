@@ -1,11 +1,11 @@
-"""Exchange data with servers, with limits on time, rate, bytes, attempts and redirects.
+"""Exchange data with servers, within limits on time, rate, bytes, attempts and redirects.
 
-Only this module connects to web servers (`ask`). Library clients (for object stores and Spark) are called inside
-`within`, which limits their time. A server may be slow, broken or hostile: it may send a byte every two seconds, a
-response without end, endless headers, or circular redirects. `ask` counts every byte that arrives, including headers,
+No other module connects to web servers, which `ask` does here. Client libraries for object stores and Spark are called
+inside `within`, which limits their time. A server may be slow, broken or hostile: it may send a byte every two seconds,
+a response without end, endless headers, or circular redirects. `ask` counts every byte that arrives, including headers,
 redirects and chunk framing, and ends the exchange at a limit.
 
-tracekit requests content without encoding and does not decode any, so a small response cannot unpack to a large one.
+tracekit requests content without encoding and decodes none, so a small response cannot unpack to a large one.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_HEAD = 1 << 20
-"""Maximum bytes before the content of a response: headers, including the headers of redirects."""
+"""Maximum size of a response's headers, including the headers of redirects [bytes]."""
 _BUFFER = 1 << 16
 _WORDS = 4096
-"""Maximum bytes that are read of a server's error message."""
+"""Maximum number of bytes read from a server's error message."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on the time we wait for a server, on the bytes that it may send, and on the number of requests."""
+    """Limits on the wait for a server, on the bytes that it may send, and on the number of requests."""
 
     first_s: float
     """Longest wait for a connection, and for the first byte of a response [s]."""
@@ -67,12 +67,12 @@ class Bounds:
     attempts: int = 5
     """Maximum requests for the same content in one run."""
     least_rate: float = 1024.0
-    """A server that sends less than this rate over `silence_s` is too slow [B/s]."""
+    """Lowest rate accepted over `silence_s` [B/s]. A server that sends less is too slow."""
     longest_pause_s: float = 60.0
     """Longest pause between two attempts [s], even if the server requests a longer one."""
 
     def pause_s(self, failures: int, asked: float | None = None) -> float:
-        """Return the pause after a number of failed attempts [s]; `asked` is the pause that the server requests.
+        """Return the pause after a number of failed attempts [s], given the pause `asked` for by the server.
 
         Examples
         --------
@@ -83,11 +83,11 @@ class Bounds:
 
 
 DOWNLOADS = Bounds(first_s=60.0, silence_s=60.0, whole_s=86_400.0, most_bytes=64 << 30, redirects=10)
-"""Limits for files of public traces; the largest known file has 1 GB."""
+"""Limits for files of public traces, of which the largest known has 1 GB."""
 
 QUESTIONS = Bounds(first_s=130.0, silence_s=30.0, whole_s=3600.0, most_bytes=2 << 30, redirects=0)
 """Limits for queries to Prometheus, which itself gives up after two minutes. Its own limit of 50 million samples is
-about 1.4 GB. Redirects are not followed, because the token is for one host."""
+about 1.4 GB. Redirects are not followed because the token is valid for one host only."""
 
 
 class ExchangeError(Exception):
@@ -95,19 +95,19 @@ class ExchangeError(Exception):
 
 
 class LostError(ExchangeError):
-    """A connection that failed, broke off, fell silent or became too slow; another attempt may succeed."""
+    """A connection that failed, broke off, fell silent or became too slow. Another attempt may succeed."""
 
 
 class LateError(ExchangeError):
-    """The response was not complete in time."""
+    """A response that was not complete in time."""
 
 
 class TooLargeError(ExchangeError):
-    """The response has more bytes than allowed."""
+    """A response with more bytes than allowed."""
 
 
 class Answer:
-    """A response whose content is not read yet; as a context manager, it closes the connection.
+    """A response whose content has not been read yet. As a context manager, it closes the connection.
 
     Attributes
     ----------
@@ -135,18 +135,18 @@ class Answer:
 
     @property
     def length(self) -> int | None:
-        """Content length stated by the server [bytes], or None if not stated."""
+        """Content length reported by the server [bytes], or None if not reported."""
         stated = self.headers.get("Content-Length", "")
         return int(stated) if stated.isdecimal() and len(stated) < 20 else None
 
     @property
     def retry_after_s(self) -> float | None:
-        """Wait requested by the server [s], or None if not stated in seconds."""
+        """Wait requested by the server [s], or None if not given in seconds."""
         stated = self.headers.get("Retry-After", "")
         return float(stated) if stated.isdecimal() else None
 
     def read(self, most: int) -> bytes:
-        """Return the next bytes as they arrive, at most `most`; no bytes at the end.
+        """Return the next bytes as they arrive, at most `most`, or no bytes at the end.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Answer:
         return found
 
     def words(self) -> str:
-        """Return the first characters of the content, such as the server's error message."""
+        """Return the start of the content, such as the server's error message."""
         found = b""
         try:
             while len(found) < _WORDS and (more := self.read(_WORDS - len(found))):
@@ -186,7 +186,7 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
     headers : mapping
         Headers to send in addition to a user agent and the request for content without encoding.
     bounds : Bounds
-        Limits for the whole response, including while the caller reads its content.
+        Limits for the whole response, including the time in which the caller reads its content.
     clock : callable
         Returns the time [s].
 
@@ -229,9 +229,9 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Return the result of `work`, a call to a library whose exchanges cannot be limited otherwise.
+    """Return the result of `work`, a call to a library whose exchanges cannot be limited in any other way.
 
-    Work that is not ready in time is abandoned: its thread continues, and Python does not wait for it at exit.
+    A call that does not return in time is abandoned. Its thread continues, and Python does not wait for it at exit.
 
     Raises
     ------
@@ -268,11 +268,11 @@ class _Meter:
         self._window_s, self._window_bytes = 0.0, 0
 
     def next_answer(self) -> None:
-        """Begin the response to one request, such as a redirect or a proxy's response."""
+        """Begin the response to the next request, which may be a redirect or a proxy's response."""
         self._first = True
 
     def content(self) -> None:
-        """Begin the content of a response; each chunk may have some bytes of framing."""
+        """Begin the content of a response, in which each chunk may have some bytes of framing."""
         self._in_head = False
         self._left = 2 * self._bounds.most_bytes + _MOST_HEAD
 
@@ -284,7 +284,7 @@ class _Meter:
         return min(left, self._bounds.first_s if self._first else self._bounds.silence_s)
 
     def took(self, count: int, seconds: float) -> None:
-        """Count the bytes of a read and the time it took [s]; the time between reads belongs to the caller."""
+        """Count the bytes of a read and its time [s]. The time between reads belongs to the caller."""
         self._left -= count
         if self._left < 0:
             raise TooLargeError(
@@ -311,7 +311,7 @@ class _Meter:
 
 
 class _Metered(io.RawIOBase):
-    """The bytes of a connection as they arrive, counted."""
+    """A connection's bytes, counted as they arrive."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, meter: _Meter) -> None:
         super().__init__()
@@ -322,7 +322,7 @@ class _Metered(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
-        """Fill `buffer` with the bytes that have arrived, waiting for a byte no longer than the limits allow."""
+        """Fill `buffer` with the bytes that have arrived, waiting for the first no longer than the limits allow."""
         self._sock.settimeout(self._meter.limit_s())
         begun = self._meter.seconds()
         try:
@@ -340,26 +340,26 @@ class _Metered(io.RawIOBase):
 
 
 class _Counted:
-    """The socket of a connection, from which a response reads; the bytes of the one file it opens are counted."""
+    """The socket from which a response reads. The bytes of the file that it opens are counted."""
 
     def __init__(self, sock: socket.socket, meter: _Meter) -> None:
         self._sock, self._meter = sock, meter
 
     def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
-        """Return the bytes that arrive: the status, headers, chunk sizes and content of a response."""
+        """Return a reader of everything that arrives: a response's status, headers, chunk sizes and content."""
         raw = self._sock.makefile(mode, buffering=0)
         return io.BufferedReader(_Metered(raw, self._sock, self._meter), _BUFFER)
 
 
 class _Connection:
-    """Shared part of both kinds of connections, which counts each response from its first byte."""
+    """Base of both kinds of connections, which counts each response from its first byte."""
 
     def __init__(self, meter: _Meter, host: str, **named: Any) -> None:
         super().__init__(host, **named)  # type: ignore[call-arg]  # the class of the connection takes it
         self._meter = meter
 
     def response_class(self, sock: socket.socket, *more: Any, **named: Any) -> HTTPResponse:
-        """Return a response (possibly from a proxy) that is not read yet."""
+        """Return an unread response, possibly from a proxy."""
         self._meter.next_answer()
         return HTTPResponse(_Counted(sock, self._meter), *more, **named)  # type: ignore[arg-type]  # it reads the file
 
@@ -429,7 +429,7 @@ class _Redirects(HTTPRedirectHandler):
     def http_error_302(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
     ) -> IO[bytes] | None:
-        """Follow a redirect; if redirects are not followed, return it as the response, wherever it leads."""
+        """Follow a redirect. If redirects are not followed, return it as the response, wherever it leads."""
         return super().http_error_302(req, fp, code, msg, headers) if self._most else None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302

@@ -1,6 +1,6 @@
-"""Record parts of a result that fail, each with its reason, and continue with the other parts.
+"""Record the parts of a result that fail, with the reasons, and continue with the other parts.
 
-A report has many parts: answers, charts, guidelines, files. An error in one of them is a fault, which the report shows
+A report has many parts: answers, charts, guidelines, files. An error in a part becomes a fault, which the report shows
 in place of the part. Errors that concern the whole run are raised: a damaged Trace, a failing store, an invalid option,
 an output that cannot be written, an interruption.
 """
@@ -24,7 +24,7 @@ REASON_LIMIT = 300
 """Maximum length of a reason."""
 
 _ENDS = (DamagedTraceError, StoreError, UsageError, OutputError)
-"""Errors that end the run, whichever part raises them."""
+"""Errors that end the run, regardless of the part that raises them."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -62,8 +62,8 @@ class Faults:
     earlier : iterable of Fault
         Faults that are already known.
     with_messages : bool
-        Whether reasons include error messages. Otherwise they give only the kind of error, because a message may
-        contain a name that the result must not show.
+        Whether reasons include error messages. If not, they give only the kind of error, because a message may contain
+        a name that the result must not show.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Faults:
         return tuple(self._found.values())
 
     def run(self, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Fault:
-        """Return the result of `make`, or the fault if `make` raises an error.
+        """Return the result of `make`, or a fault if `make` raises an error.
 
-        A part that fails repeatedly is recorded once.
+        A part that fails more than once is recorded once.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Faults:
         return default if isinstance(made, Fault) else made
 
     def settled(self, make: Callable[[], _T]) -> _T:
-        """Return the result of `make` once it finds no new fault: a page begins with the faults of all its parts."""
+        """Call `make` until it causes no new fault, because a page begins with the faults of all its parts."""
         while True:
             known = len(self._found)
             made = make()

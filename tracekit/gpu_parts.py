@@ -1,4 +1,4 @@
-"""Parts of partitioned GPUs (MIG): one table of NVIDIA's profiles for all formats and queries.
+"""Parts of partitioned GPUs (MIG), in one table of NVIDIA's profiles for all formats and queries.
 
 Sources, 2026-11:
 
@@ -26,13 +26,13 @@ class Part(NamedTuple):
     """A MIG instance's shares of its GPU, each in [0..1]."""
 
     compute: float
-    """Share of the compute slices; the instance counts as this fraction of a GPU."""
+    """Share of the compute slices. The instance counts as this fraction of a GPU."""
     memory: float
     """Share of the memory."""
 
 
-# A pattern in the model's name, its compute slices, its memory slices, and each profile with its memory slices.
-# Early drivers use different names for some profiles of the H200 (3g.70gb, 4g.70gb) and GB200 (1g.24gb to 7g.189gb).
+# Pattern in the model's name, compute slices, memory slices, and each profile with its memory slices. Early drivers use
+# different names for some profiles of the H200 (3g.70gb, 4g.70gb) and GB200 (1g.24gb to 7g.189gb).
 _TABLE = (
     (r"a30", 4, 4, "1g.6gb:1 2g.12gb:2 4g.24gb:4"),
     (r"a[18]00(?!.*80gb)", 7, 8, "1g.5gb:1 1g.10gb:2 2g.10gb:2 3g.20gb:4 4g.20gb:4 7g.40gb:8"),  # 40 GB
@@ -55,7 +55,7 @@ _TABLE = (
 
 
 def _parts(whole: int, slices: int, listed: str) -> dict[str, Part]:
-    """Return the part of a GPU that each profile has."""
+    """Return each profile's part of the GPU."""
     pairs = (word.split(":") for word in listed.split())
     return {profile: Part(int(profile[0]) / whole, int(memory) / slices) for profile, memory in pairs}
 
@@ -71,10 +71,10 @@ def has_profile(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def part_of_gpu(name: str) -> Part | None:
-    """Return the part of a GPU that a name refers to: the whole GPU without a MIG profile, None for an unknown profile.
+    """Return the part of a GPU that `name` refers to: the whole GPU if it has no MIG profile, or None if it is unknown.
 
-    If a profile is a different part on different GPUs, it is known only if the name includes the GPU. If only the
-    memory differs, the smallest counts.
+    If a profile's part differs between GPUs, the part is known only if the name includes the GPU. If only the memory
+    differs, the smallest counts.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def part_of_gpu(name: str) -> Part | None:
 
 
 def _agreed(parts: list[Part]) -> Part | None:
-    """Return the part on which GPUs with the same profile agree."""
+    """Return the part that all GPUs with the same profile have in common."""
     if len({part.compute for part in parts}) != 1:
         return None
     return min(parts, key=lambda part: part.memory)
 
 
 def cards(parts: Iterable[tuple[float, Part]]) -> int:
-    """Return the fewest GPUs that fit a number of instances of each part, in both compute and memory slices.
+    """Return the smallest number of GPUs whose compute and memory slices fit the given number of each part.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def cards(parts: Iterable[tuple[float, Part]]) -> int:
 
 SHARES_SQL = """
 CREATE TABLE gpu_parts AS SELECT unnest(CAST(? AS VARCHAR[])) AS profile, unnest(CAST(? AS DOUBLE[])) AS share"""
-"""SQL for the table that queries join; its parameters are the profiles in `shares` and their shares."""
+"""SQL that creates the table for queries to join. Its parameters are the profiles in `shares` and their shares."""
 
 
 def create_shares(con: duckdb.DuckDBPyConnection) -> None:
@@ -123,7 +123,7 @@ def create_shares(con: duckdb.DuckDBPyConnection) -> None:
 
 @cache
 def shares() -> Mapping[str, float]:
-    """Return the compute share [0..1] by profile name, for each profile that is the same part on all its GPUs."""
+    """Return the compute share [0..1] of each profile that is the same part on all its GPUs."""
     profiles = sorted({profile for _, parts in _GPUS for profile in parts})
     found = ((name, _agreed([parts[name] for _, parts in _GPUS if name in parts])) for name in profiles)
     return MappingProxyType({name: part.compute for name, part in found if part is not None})

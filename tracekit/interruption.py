@@ -1,8 +1,8 @@
-"""Clean up and end an interrupted run.
+"""Clean up after an interrupted run and end it.
 
-A signal may arrive while a library runs compiled code, or where an exception would be swallowed. A command-line run is
-therefore not stopped by an exception: the main thread is parked, and a second thread removes unfinished output and ends
-the process. The library itself installs no handlers, so KeyboardInterrupt unwinds the work as usual.
+A signal may arrive while a library runs compiled code, or where an exception would be swallowed. Therefore no exception
+stops a command-line run. Instead, the main thread is parked while a second thread removes unfinished output and ends
+the process. tracekit as a library installs no handlers, so KeyboardInterrupt unwinds the call stack as usual.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 _PARKED_S = 0.2
-"""Longest wait for the main thread to park [s]; it may be in compiled code, which then does not write files."""
+"""Longest wait for the main thread to park [s]. If it does not, it is in compiled code that writes no files."""
 _GRACE_S = 5.0
-"""Time that a child process has to exit after SIGTERM [s]."""
+"""Time within which a child process must exit after SIGTERM [s]."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -41,7 +41,7 @@ _parked = threading.Event()
 def register_cleanup(cleanup: Callable[[], None]) -> object:
     """Register `cleanup` to be called if the run is interrupted, and return the key to unregister it.
 
-    `cleanup` runs in another thread while the main thread is parked anywhere, so it must not wait for a lock.
+    `cleanup` runs in another thread while the main thread is parked at any point, so it must not wait for a lock.
     """
     key = object()
     _cleanups[key] = cleanup
@@ -71,7 +71,7 @@ def cleanup_on_interrupt(cleanup: Callable[[], None]) -> Iterator[None]:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Delay interruptions until the end of the block, which must be short."""
-    _within.set()  # set this first, because the main thread must not be parked while it holds the lock
+    _within.set()  # set first, because the main thread must not be parked while it holds the lock
     try:
         with _uninterrupted:
             yield
@@ -85,14 +85,14 @@ def uninterrupted() -> Iterator[None]:
 def handle_signals() -> Iterator[None]:
     """End the run with exit code 130 and one line on SIGINT or SIGTERM inside the block.
 
-    After the block, signals are ignored because the work is done. A nested block has no effect.
+    Signals that arrive after the block are ignored because the work is done. A nested block has no effect.
     """
     if signal.getsignal(signal.SIGINT) is _park_on_signal:
         yield
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python writes the signal's number there at once, even if the main thread is busy.
+    # Python writes the signal's number to the pipe at once, even if the main thread is busy.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
@@ -123,7 +123,7 @@ def _wait(listening: socket.socket) -> None:
 def end_run(line: str, code: int) -> NoReturn:
     """Remove unfinished output, write a line to standard error, and end the process, all from another thread.
 
-    Meanwhile the main thread is in compiled code or parked.
+    The main thread is parked or in compiled code meanwhile.
     """
     _interrupted.set()
     try:
@@ -137,7 +137,7 @@ def end_run(line: str, code: int) -> NoReturn:
 
 
 def _end(line: str, code: int) -> NoReturn:
-    """End the process immediately, because library threads are still running and the interpreter cannot shut down."""
+    """End the process immediately, because the interpreter cannot shut down while library threads are running."""
     with contextlib.suppress(OSError):
         if select.select([], [2], [], 1)[1]:  # an unread pipe must not block us
             os.write(2, line.encode(errors="replace"))
@@ -158,7 +158,7 @@ def _park() -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder even if threads may still be writing to it."""
-    # Rename it first, so nothing more is added to it; the name still ends in the process's number.
+    # Rename the folder first, so nothing more is added to it. The name still ends in the process's number.
     stem, dash, number = path.name.rpartition("-")
     with contextlib.suppress(OSError):
         path = path.rename(path.with_name(f"{stem}{dash}0{number}"))
@@ -170,7 +170,7 @@ def remove_folder(path: Path) -> None:
 
 
 def end_process(number: int) -> None:
-    """End a child process and wait for it, with SIGTERM first and SIGKILL after a grace period."""
+    """End a child process with SIGTERM, or with SIGKILL after a grace period, and wait for it."""
     for sent in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         try:
             os.kill(number, sent)

@@ -1,6 +1,6 @@
 """The manifest of a Trace: its origin, its tables, and contradictions in the source.
 
-manifest.json documents the accounting law: for each source file, records = kept + rejected.
+manifest.json documents the accounting law that, for each source file, records = kept + rejected.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ CAPABILITIES = (
     "calendar",
     "hour_of_day",
 )
-"""Names of all capabilities; a manifest has an entry for each."""
+"""Names of all capabilities. A manifest has an entry for each."""
 
 ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME sets another zone"
-"""End of the note for a log with local times if neither the log nor the user gives the time zone."""
+"""End of the note for a log with local times whose time zone neither the log nor the user gives."""
 
 PROGRAM_ERRORS = "program_errors"
-"""Name of the check that counts program calls that printed errors but ended with exit code 0."""
+"""Name of the check that counts program calls that printed errors but exited with code 0."""
 
 TimeBase = Literal["absolute", "shifted", "relative"]
 
 
 @dataclass
 class FileAccount:
-    """The number of records of one raw file that were kept and rejected."""
+    """How many records of one raw file were kept and rejected."""
 
     path: str
-    """Path relative to the source; the path of an archive member follows the archive's name."""
+    """Path relative to the source. An archive member's path follows the archive's name."""
     bytes: Count = 0
     """Size of the content read, after decompression [bytes]."""
     sha256: str = ""
@@ -71,11 +71,11 @@ class FileAccount:
 
 @dataclass
 class Check:
-    """A contradiction in the source, and how often it was found."""
+    """A contradiction in the source, with the number of times it was found."""
 
     count: Count
     of: Count | None
-    """Number of rows checked; None if the check does not count rows."""
+    """Number of rows checked, or None if the check does not count rows."""
     meaning: str
     examples: list[str] = field(default_factory=list)
     """Examples of the rows found."""
@@ -83,7 +83,7 @@ class Check:
 
 @dataclass
 class Capability:
-    """One capability of a Trace: information that it has or lacks."""
+    """One capability of a Trace, which is information that the Trace may or may not contain."""
 
     available: bool
     coverage: float | None = None
@@ -95,14 +95,14 @@ class Capability:
 
 @dataclass
 class Partition:
-    """One file of a partitioned table, see `tracekit.tables.partitions`."""
+    """One file of a partitioned table (see `tracekit.tables.partitions`)."""
 
     path: str
     """Path within the folder of the Trace, with '/' between folders."""
     cluster: str | None
-    """Cluster; None if unknown."""
+    """Cluster, or None if unknown."""
     day: str | None
-    """Day in UTC, such as 2017-10-03; None if unknown."""
+    """Day in UTC, such as 2017-10-03, or None if unknown."""
     rows: Count
     bytes: Count
     sha256: str
@@ -121,10 +121,10 @@ class TableInfo:
     bytes: Count
     columns: list[str]
     sha256: str | None = None
-    """SHA-256 of the Parquet file; None in a Trace of an older version, and for a partitioned table, whose files have
-    their own."""
+    """SHA-256 of the Parquet file. None for a Trace of an older version, and for a partitioned table, because each of
+    its files has its own."""
     partitions: list[Partition] | None = None
-    """The files of a partitioned table, in table order; None for a table that is one file."""
+    """The files of a partitioned table, in table order, or None for a table in one file."""
 
 
 @dataclass
@@ -135,13 +135,13 @@ class Addition:
     """Time at which it was added."""
     tracekit_version: str
     files: list[str]
-    """Paths of its files among the source's files; files read before are left out."""
+    """Paths of the export's files among the source's files, without files that had been read before."""
     jobs_added: Count
     """Number of jobs that were not yet in the Trace."""
     jobs_replaced: Count
-    """Number of jobs in the Trace that a newer record replaced."""
+    """Number of jobs in the Trace that were replaced by a newer record."""
     jobs_older: Count
-    """Number of jobs in the Trace that were kept, because this export has an earlier state of these jobs."""
+    """Number of jobs in the Trace that were kept because this export has an earlier state of them."""
 
 
 @dataclass
@@ -153,7 +153,8 @@ class Manifest:
     tracekit_version: str
     schema_version: str
     time_base: TimeBase
-    """absolute: real dates; shifted: only hour and weekday are real; relative: seconds since the trace began."""
+    """What times mean: real dates (absolute), only hour and weekday real (shifted), or seconds since the trace began
+    (relative)."""
     timezone: str
     """Time zone for hours of the day."""
     created: str
@@ -181,7 +182,7 @@ class Manifest:
         raw = asdict(self)
         for info in raw["tables"].values():
             if info["partitions"] is None:
-                del info["partitions"]  # without partitions, the file is as earlier versions wrote it
+                del info["partitions"]  # keeps the file as earlier versions wrote it
         origin = {"format": raw.pop("format"), "files": raw.pop("files")}
         head = {"tracekit_version": raw.pop("tracekit_version"), "schema_version": raw.pop("schema_version")}
         return {**head, "source": origin, **raw}
@@ -197,12 +198,12 @@ class Manifest:
         Parameters
         ----------
         versions : sequence of str
-            Schema versions to accept, oldest first; if empty, all versions.
+            Schema versions to accept, oldest first. If empty, all versions are accepted.
 
         Raises
         ------
         TraceError
-            The file is missing, is not JSON, lacks a part, has a malformed part, or has another version.
+            The file is missing or not JSON, has a missing or malformed part, or has another version.
         """
         hint = "ingest the source again"
         try:

@@ -1,6 +1,6 @@
-"""Display objects as a few lines of text, or in a notebook as a small table.
+"""Display objects as a few lines of text, or as a small table in a notebook.
 
-Names from a log or a user are escaped and cut, so they can neither run nor fill the screen.
+Names from a log or a user are escaped and cut, so they can neither run as code nor fill the screen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Brief:
 
     @classmethod
     def of(cls, title: str, lines: Iterable[tuple[str, str | None]]) -> Brief:
-        """Return a brief without the lines whose value is None, with all text made visible and cut."""
+        """Return a brief without lines whose value is None, with all strings made visible and cut."""
         shown = tuple((what, shorten(value, _LINE)) for what, value in lines if value is not None)
         return cls(shorten(title, _TITLE), shown)
 

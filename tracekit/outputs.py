@@ -1,9 +1,9 @@
-"""Write files and folders completely or not at all, without replacing anything unasked.
+"""Write files and folders completely or not at all, and replace nothing unless asked to.
 
-Everything is written under a hidden name next to the target, `.NAME.partial-PID`, which the writing process locks; the
+Output is written next to its target under the hidden name `.NAME.partial-PID`, which the writing process locks. The
 last step renames it. A folder to be replaced is first renamed to `.NAME.old-PID`, because no system replaces a nonempty
-folder. If a killed run leaves either behind, the next run that writes or reads the same target restores the old folder
-or removes it.
+folder. If a killed run leaves hidden folders behind, the next run that writes or reads the same target restores the old
+folder or removes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SPILL = "tracekit-spill-"
-"""Prefix of the folder in which DuckDB keeps data that does not fit in memory; the process number follows."""
+"""Prefix of the folder in which DuckDB keeps data that does not fit in memory, before the process number."""
 
 FREE = "free space there, or set TMPDIR to another folder"
 """Hint for a full temporary folder."""
@@ -37,21 +37,21 @@ FREE = "free space there, or set TMPDIR to another folder"
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
-"""Errors raised when a folder is renamed to a name in use."""
+"""Error numbers raised when a folder is renamed to a name in use."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-"""Errors raised if a file cannot have a second name."""
+"""Error numbers raised when a file cannot be given a second name."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""Errors of a full disk, a full user quota, or a file that may not grow."""
+"""Error numbers of a full disk, an exhausted user quota, or a file that may not grow."""
 _OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
 """Pattern of operating system error numbers in the messages of libraries."""
 _SPILL_LIMIT = "max_temp_directory_size"
-"""Setting that DuckDB names if the disk has no room for its intermediate results."""
+"""Setting that DuckDB names if the disk has no space for its intermediate results."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
 """Prefixes of DuckDB errors about memory or disk."""
 _PARTIAL = re.compile(r"^\.(.+)\.partial-\d+$")
 _TRIES = 100
 _SWAP_S = 2.0
-"""Longest time that a folder is absent while another run replaces it with two renames [s]."""
+"""Longest time for which a folder is absent while another run replaces it with two renames [s]."""
 
 
 @contextlib.contextmanager
@@ -85,11 +85,11 @@ def final_place(path: Path) -> Path:
 
 
 def full_disk(error: BaseException) -> OutputError | None:
-    """Return the full-disk error for a failure in any library, or None if the disk is not the cause."""
+    """Return the OutputError for a full disk behind a failure in any library, or None if the disk is not the cause."""
     import duckdb
     from polars.exceptions import ComputeError
 
-    met: list[BaseException] = []  # an error passed on by DuckDB may be its own cause
+    met: list[BaseException] = []  # an error that DuckDB passes on may be its own cause
     while isinstance(error, TracekitError):
         if isinstance(error, OutputError):
             return error
@@ -101,7 +101,7 @@ def full_disk(error: BaseException) -> OutputError | None:
     if isinstance(error, OSError):
         full = error.errno in _FULL or _number_of(text) in _FULL
     elif isinstance(error, ComputeError | duckdb.IOException | duckdb.OutOfMemoryException):
-        # Polars also passes on DuckDB's messages; other errors' messages may quote a log.
+        # Polars also passes on DuckDB's messages. Messages of other errors may quote a log.
         quotes = isinstance(error, ComputeError) and not text.startswith(_WORDS)
         said = _SPILL_LIMIT in text or any(os.strerror(code) in text for code in _FULL)
         full = _number_of(text) in _FULL if quotes else said
@@ -115,7 +115,7 @@ def full_disk(error: BaseException) -> OutputError | None:
 
 
 def _spilled(error: BaseException) -> OutputError | None:
-    """Return the error for a temporary folder in which DuckDB has no room."""
+    """Return the error for a temporary folder without enough space for DuckDB."""
     text = str(error)
     if _SPILL_LIMIT not in text and SPILL not in text:
         return None
@@ -126,7 +126,7 @@ def _spilled(error: BaseException) -> OutputError | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason why a write failed, in the operating system's words if the library passes them on."""
+    """Return why a write failed, in the operating system's words if the library passes them on."""
     text = str(error)
     code = getattr(error, "errno", None) or _number_of(text)
     known = next((os.strerror(one) for one in sorted(_FULL) if os.strerror(one) in text), None)
@@ -140,7 +140,7 @@ def _number_of(text: str) -> int | None:
 
 
 class StagedFolder:
-    """A folder that gets its final name only when it is complete.
+    """A folder that is given its final name only when it is complete.
 
     Parameters
     ----------
@@ -170,10 +170,10 @@ class StagedFolder:
             recover(self.target, marker)
             self._check_target(force)
             if self.target.is_symlink() and _is_empty(self.target):
-                self.target = Path(os.path.realpath(self.target))  # the link stays, and its target becomes the folder
+                self.target = Path(os.path.realpath(self.target))  # the link stays and its target becomes the folder
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            with uninterrupted():  # an interruption finds either no folder or one that it can remove
+            with uninterrupted():  # an interruption finds no folder, or a folder that it can remove
                 self.path, self._lock = _make_locked_folder(_hidden(self.target, "partial"))
                 self._key = register_cleanup(lambda: remove_folder(self.path))
 
@@ -193,7 +193,7 @@ class StagedFolder:
         Raises
         ------
         OutputError
-            Another run has written the target since and `force` is not set, or the target cannot be written.
+            Another run has written the target in the meantime and `force` is not set, or the target cannot be written.
         """
         with output_errors(self.target), uninterrupted():
             if self._force:
@@ -205,10 +205,10 @@ class StagedFolder:
     def _replace(self) -> None:
         for _ in range(_TRIES):
             old = None
-            # The target was checked long ago and may have changed since.
+            # The target may have changed since it was checked.
             self._check_target(force=True)
             try:
-                with contextlib.suppress(FileNotFoundError):  # the folder may be gone
+                with contextlib.suppress(FileNotFoundError):  # the folder may have been removed
                     old = _set_aside(self.target)
                 if _renamed(self.path, self.target):
                     return
@@ -232,9 +232,9 @@ class StagedFolder:
 
 
 class StagedFiles:
-    """Files that get their final names only when all of them are complete; the first is renamed last.
+    """Files that are given their final names only when all are complete, with the first one renamed last.
 
-    Use it as a context: leaving it without `commit` removes everything.
+    Use it as a context manager. Leaving the block without `commit` removes everything.
 
     Parameters
     ----------
@@ -286,7 +286,8 @@ class StagedFiles:
         Raises
         ------
         OutputError
-            Another run has written one of the files since and `force` is not set, or a file cannot be written.
+            Another run has written one of the files in the meantime and `force` is not set, or a file cannot be
+            written.
         """
         place_files([(self._parts[target], target) for target in reversed(self._targets)], force=self._force)
 
@@ -304,7 +305,7 @@ class StagedFiles:
 
 
 def check_files(*targets: Path, force: bool) -> None:
-    """Check that files can be written, before long work.
+    """Check that files can be written, before long-running work.
 
     Raises
     ------
@@ -324,12 +325,12 @@ def check_files(*targets: Path, force: bool) -> None:
 
 
 def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
-    """Rename complete files in this order; without `force`, rename all or none.
+    """Rename complete files in the given order. Without `force`, rename all or none.
 
     Parameters
     ----------
     pairs : list of (Path, Path)
-        Pairs of a complete file and its final name on the same file system.
+        Pairs of a complete file and its final name, which must be on the same file system.
     force : bool
         Whether to replace existing files.
 
@@ -356,9 +357,9 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file that never changes a second name, or copy it if the file system has no links.
+    """Link a file that never changes to a second name, or copy it if the file system has no links.
 
-    Symbolic links are followed, because the result must stay complete after the source is removed.
+    Symbolic links are followed because the result must stay complete after the source is removed.
     """
     try:
         os.link(real_path(source), target)
@@ -367,7 +368,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return the path with links resolved; a loop of links is kept, so opening it raises the error."""
+    """Return the path with links resolved. A loop of links is kept, so that opening it raises the error."""
     return place_of(path) if is_remote(path) else Path(os.path.realpath(path))
 
 
@@ -377,7 +378,7 @@ def recover(target: Path, *markers: str) -> None:
     Parameters
     ----------
     *markers : str
-        Marker files; a complete folder contains one of them.
+        Marker files, one of which every complete folder contains.
     """
     target = Path(os.path.abspath(target))  # noqa: PTH100 -- the link itself instead of its target
     with contextlib.suppress(OSError):  # without write permission, the target is left unchanged
@@ -397,7 +398,7 @@ def recover(target: Path, *markers: str) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, *, shown: Path) -> Iterator[None]:
-    """Lock a folder that runs add to, for one run at a time; messages call it `shown`.
+    """Lock a folder that only one run at a time may add to. Messages call it `shown`.
 
     Raises
     ------
@@ -419,7 +420,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _hidden(target: Path, what: str) -> Path:
-    """Return the hidden name next to a target; a long name is cut to fit the name length limit."""
+    """Return the hidden name next to a target, cut if it would exceed the length limit of names."""
     name = target.name
     while len(os.fsencode(name)) > 200:
         name = name[:-1]
@@ -427,7 +428,7 @@ def _hidden(target: Path, what: str) -> Path:
 
 
 def _leftovers(target: Path, what: str) -> list[Path]:
-    """Return the paths next to a target under the hidden name for `what`, from running and dead processes."""
+    """Return the hidden paths for `what` next to a target, from both running and dead processes."""
     if not target.name or not target.parent.is_dir():
         return []
     pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
@@ -451,7 +452,7 @@ def _clear_partials(target: Path) -> None:
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename a folder; return False if the name is in use by anything except an empty folder."""
+    """Rename a folder, or return False if the name is in use by anything except an empty folder."""
     try:
         path.rename(target)
     except OSError as error:
@@ -488,7 +489,7 @@ def _set_aside(target: Path) -> Path:
 def _remove(path: Path) -> None:
     """Remove a hidden folder, link or file."""
     if path.is_dir() and not path.is_symlink():
-        # A partly removed folder must not look restorable.
+        # A partly removed folder must not look as if it could be restored.
         gone = path.with_name(path.name.replace(".old-", ".partial-")) if ".old-" in path.name else path
         with contextlib.suppress(OSError):
             path = path.rename(gone) if gone != path and not os.path.lexists(gone) else path
@@ -514,7 +515,7 @@ def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
 
 
 def _lock_path(path: Path, *, wait: bool = True) -> int | None:
-    """Lock a file or folder until the returned descriptor is closed; return None if locks are not supported."""
+    """Lock a file or folder until the returned descriptor is closed. Return None if locks are not supported."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -529,7 +530,7 @@ def _lock_path(path: Path, *, wait: bool = True) -> int | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a run has locked a file or folder; always False if locks are not supported."""
+    """Return whether a run has locked a file or folder. This is always False if locks are not supported."""
     try:
         import fcntl
     except ImportError:
@@ -551,7 +552,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _alive(path: Path) -> bool:
-    """Return whether the process whose number is in a hidden name is running and is not this process."""
+    """Return whether the process whose number is in a hidden name is running, unless it is this process."""
     number = int(path.name.rpartition("-")[2])
     if number == os.getpid():
         return False

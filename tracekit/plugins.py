@@ -1,4 +1,4 @@
-"""Find the members of a kind by name, both in the modules of a package and in installed plug-ins."""
+"""Find the members of a kind by name, both in a package's modules and in installed plug-ins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def modules(package: str) -> list[ModuleType]:
-    """Return the modules of a package in alphabetical order, except shared parts, whose names begin with _."""
+    """Return a package's modules in alphabetical order, except shared ones, whose names begin with _."""
     names = [info.name for info in iter_modules(import_module(package).__path__)]
     return [import_module(f"{package}.{name}") for name in names if not name.startswith("_")]
 
@@ -24,7 +24,7 @@ def modules(package: str) -> list[ModuleType]:
 class Plugins(Generic[T]):
     """The members of a kind, sorted by name.
 
-    A plug-in is left out if it cannot be loaded, has the wrong type, or has the name of another member.
+    A plug-in is left out if it cannot be loaded, has the wrong type, or has the same name as another member.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Plugins(Generic[T]):
     group : str
         The entry-point group of plug-ins.
     noun, plugin : str
-        Words for a member, and for the kind of plug-in, in error messages.
+        Words for a member and for the kind of plug-in in error messages.
     option : str
         The option that names a member, for error messages.
     key : str
@@ -52,7 +52,7 @@ class Plugins(Generic[T]):
         return dict(self._known[0])
 
     def broken(self) -> dict[str, str]:
-        """Return the reason why each broken plug-in is left out, one line each, by entry point name."""
+        """Return, by entry point name, one line on why each broken plug-in is left out."""
         return dict(self._known[1])
 
     def find(self, name: str) -> T:
@@ -88,7 +88,7 @@ class Plugins(Generic[T]):
         return dict(sorted(known.items())), broken
 
     def _loaded(self, entry: metadata.EntryPoint) -> tuple[Any, str]:
-        """Return the member that an entry point names, and the reason why it cannot be used, or ''."""
+        """Return the member that an entry point names, and why it cannot be used ('' if it can)."""
         try:
             member = entry.load()
         except Exception as error:  # noqa: BLE001 -- a plug-in may do anything

@@ -1,10 +1,10 @@
-"""Receive the progress of long work; the library reports it here and never prints."""
+"""Receive the progress of long-running work, which the library reports here instead of printing it."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Receives the steps of long work; this class ignores them, and subclasses display them."""
+    """Receives the steps of long-running work. This class ignores them; subclasses display them."""
 
     def stage(self, what: str, total: int | None = None) -> None:
         """Begin a step.
@@ -14,7 +14,7 @@ class Progress:
         what : str
             Description of the step, such as 'reading cluster_job_log'.
         total : int, optional
-            Size of the step in the unit of `advance`; by default unknown.
+            Size of the step in the unit of `advance`, or None if unknown.
         """
 
     def advance(self, amount: int) -> None:
@@ -24,14 +24,14 @@ class Progress:
         """Report a choice or a finding to the user in one sentence."""
 
     def fault(self, text: str, traceback: str) -> None:  # noqa: ARG002 -- a display for developers shows the traceback
-        """Report a part that could not be made; by default, as a note.
+        """Report a part that could not be made, by default as a note.
 
         Parameters
         ----------
         text : str
-            One sentence on the part that could not be made, and why.
+            One sentence that names the part and says why it could not be made.
         traceback : str
-            Traceback of the error, with many lines.
+            The error's traceback, in many lines.
         """
         self.note(text)
 

@@ -15,7 +15,7 @@ def folder(name: str) -> Path:
     Parameters
     ----------
     name : {"schemas", "queries", "reports"}
-        A top-level folder of the repository; the wheel includes it in the package.
+        A top-level folder of the repository, which the wheel includes in the package.
     """
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name

@@ -1,7 +1,7 @@
-"""The command-line options, each spelled once, and the settings of the stages, which consist of these options.
+"""The command-line options, each defined once, and each stage's settings, which consist of these options.
 
-`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. The code that
-both call receives one object with all settings. Add a new setting only here and where it is used.
+`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. Both call code
+that receives all settings in one object. Define a new setting only here, and use it where it is needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Flag:
     """The command-line option for a setting."""
 
     option: str
-    """The option's names, the one for messages last, and a placeholder for its value: '-o --output OUT'.
+    """The option's names and a placeholder for its value, such as '-o --output OUT'. Messages use the last name.
 
-    If a setting is on by default, its option turns the setting off, unless the name contains both forms
+    If a setting is on by default, its option turns it off, unless the name contains both forms
     ('--browser/--no-browser').
     """
     meaning: str
@@ -46,7 +46,7 @@ class Flag:
 
     @property
     def metavar(self) -> str | None:
-        """Placeholder for the value in the help; None to show the type's name."""
+        """Placeholder for the value in the help, or None to show the type's name."""
         return next((word for word in self.option.split() if not word.startswith("-")), None)
 
 
@@ -78,29 +78,27 @@ ForceReplay = Annotated[
     bool,
     Flag("--force", "Replace an earlier output, and replay even if most of the work cannot run on this cluster."),
 ]
-ListForm = Annotated[Literal["table", "json"], Flag("-f --output-format", "How to write it.")]
-TableForm = Annotated[
-    Literal["table", "csv", "json", "parquet"], Flag("-f --output-format", "How to write the result.")
-]
+ListForm = Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the list.")]
+TableForm = Annotated[Literal["table", "csv", "json", "parquet"], Flag("-f --output-format", "Format of the result.")]
 MemoryLimit = Annotated[
-    str | None, Flag("--memory-limit SIZE", "Memory limit for joins, such as 2GB; larger joins use the disk.")
+    str | None, Flag("--memory-limit SIZE", "Memory limit for joins, such as 2GB. Larger joins use the disk.")
 ]
 TenantColumn = Annotated[
     str | None,
     Flag(
         "--by COLUMN",
-        f"Use this column of jobs as the tenant: {', '.join(DIMENSIONS)} (by default the unit chosen at ingest); "
-        "replays, twins and fits keep the unit chosen at ingest.",
+        f"Use this column of jobs as the tenant: {', '.join(DIMENSIONS)}. The default is the tenant chosen at ingest, "
+        "which replays, twins and fits always use.",
     ),
 ]
 Anonymize = Annotated[
-    bool, Flag("--anonymize", "Show pseudonyms for users, accounts, jobs, nodes and all other names.")
+    bool, Flag("--anonymize", "Show pseudonyms instead of the names of users, accounts, jobs, nodes and so on.")
 ]
 SaltFile = Annotated[
     Path | None,
     Flag(
         "--salt-file FILE",
-        "File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
+        "File with the salt of the pseudonyms; created if missing. The same salt gives the same pseudonyms.",
     ),
 ]
 EngineName = Annotated[
@@ -108,25 +106,25 @@ EngineName = Annotated[
 ]
 Master = Annotated[
     str | None,
-    Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4]; by default this machine."),
+    Flag("--master URL", "Spark master, such as spark://host:7077, yarn or local[4]; this machine by default."),
 ]
 MapFile = Annotated[
     Path | None,
     Flag(
         "--map FILE",
-        "Mapping file (TOML) for any other log layout; with --format NAME, for files that add to that log. "
+        "Mapping file (TOML) for any other log layout or, with --format NAME, for files that add to that log. "
         "'tracekit formats --template csv' prints an example.",
     ),
 ]
 ModelsFile = Annotated[str | Path | None, Flag("--models FILE", "Assumptions (TOML) that replace the built-in ones.")]
-Workers = Annotated[int | None, Flag("--workers N", "Processes; by default one per processor.", 1)]
+Workers = Annotated[int | None, Flag("--workers N", "Number of processes; one per processor by default.", 1)]
 Shard = Annotated[str | None, Flag("--shard I/N", "Run part I of N (see docs/howto/shards.md).")]
 Collect = Annotated[bool, Flag("--collect", "Merge the results of the shards; fail if any are missing.")]
 
 
 @dataclass(frozen=True)
 class IngestSettings:
-    """How raw logs are read."""
+    """Settings for reading raw logs."""
 
     format_name: Annotated[
         str | None, Flag("--format NAME", "Source format; detected by default. See 'tracekit formats'.")
@@ -139,14 +137,15 @@ class IngestSettings:
         tuple[str, ...],
         Flag(
             "--telemetry SRC",
-            "GPU telemetry to join with the jobs: a file, a folder, also in a bucket, or the address of a Prometheus "
-            "(http://host:9090); may be repeated. Telemetry in the logs' folder is found automatically.",
+            "GPU telemetry to join with the jobs: a file or folder, possibly in a bucket, or the address of a "
+            "Prometheus server (http://host:9090); may be repeated. Telemetry in the logs' folder is found "
+            "automatically.",
         ),
     ] = ()
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Fail if more than this share of the records in a file is unusable.", 0, 1)
     ] = 0.5
-    # Text logs expand far less, zip bombs far more.
+    # Text logs expand far less than this, and zip bombs far more.
     max_inflation: Annotated[
         float,
         Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
@@ -156,7 +155,7 @@ class IngestSettings:
         str,
         Flag(
             "--partition day|none|auto",
-            "Split large tables into one file per cluster and day: all of them (day), none, or those above 100 "
+            "Split tables into one file per cluster and day: all large tables (day), none, or only tables above 100 "
             "million rows or 2 GiB (auto).",
         ),
     ] = "auto"
@@ -164,35 +163,35 @@ class IngestSettings:
         dt.datetime | None,
         Flag(
             "--from TIME",
-            "Query live sources from this time on (ISO 8601, UTC): slurm: (by default from the last day of TRACE, "
-            "or the last 30 days) and telemetry servers (by default from the first job start).",
+            "Query live sources from this time on (ISO 8601, UTC). The default for slurm: is the last day of TRACE or "
+            "30 days ago, and for telemetry servers the first job start.",
         ),
     ] = None
     end: Annotated[
         dt.datetime | None,
         Flag(
             "--to TIME",
-            "Query live sources up to this time; by default up to now, and telemetry servers up to the last job end.",
+            "Query live sources up to this time. The default is now, or the last job end for telemetry servers.",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
 class AnalysisSettings(IngestSettings):
-    """How logs, or a Trace, are analyzed."""
+    """Settings for analyzing logs or a Trace."""
 
     start: Annotated[
         dt.datetime | None,
         Flag(
             "--from TIME",
-            "For a Trace, use only jobs submitted from this time on (ISO 8601, UTC); for logs, query live sources "
-            "from then on.",
+            "For a Trace, use only jobs submitted from this time on (ISO 8601, UTC). For logs, query live sources "
+            "from this time on.",
         ),
     ] = None
     end: Annotated[
         dt.datetime | None,
         Flag(
-            "--to TIME", "For a Trace, use only jobs submitted before this time; for logs, query live sources up to it."
+            "--to TIME", "For a Trace, use only jobs submitted before this time. For logs, query live sources up to it."
         ),
     ] = None
     cluster: Annotated[
@@ -200,7 +199,7 @@ class AnalysisSettings(IngestSettings):
     ] = None
     allow_missing: Annotated[
         bool,
-        Flag("--allow-missing", "Skip partitions of a Trace that are missing or damaged, and name them."),
+        Flag("--allow-missing", "Skip missing or damaged partitions of a Trace, and name them."),
     ] = False
     capacity: Annotated[
         str,
@@ -208,29 +207,31 @@ class AnalysisSettings(IngestSettings):
     ] = "listed"
     by: TenantColumn = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
-    # This many jobs take seconds with the default policies and cover months of most clusters.
+    # The default policies replay this many jobs within seconds, and most clusters submit them over months.
     replay_jobs: Annotated[
         int,
         Flag(
-            "--replay-jobs N", "Replay at most N jobs, the first of each cluster, to estimate the effect of changes.", 0
+            "--replay-jobs N",
+            "Replay at most N jobs in total, the first of each cluster, to estimate the effect of changes.",
+            0,
         ),
     ] = 100_000
     twin: Annotated[
         Path | None,
-        Flag("--twin FILE.toml", "Replay in this twin from 'tracekit calibrate'; by default tracekit makes one."),
+        Flag("--twin FILE.toml", "Replay in this twin from 'tracekit calibrate'. By default, tracekit makes one."),
     ] = None
     compare: Annotated[
         str | None,
         Flag(
             "--compare OTHER",
-            "Report what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
+            "Report what changed compared to other logs or another Trace, or since a day (2017-10-31) of SRC.",
         ),
     ] = None
     prices: Annotated[
         Path | None,
         Flag(
             "--prices FILE",
-            "Prices of GPU-hours (TOML, docs/efficiency.md): adds the bill, and OUT/bill.csv. By default "
+            "Prices of GPU-hours (TOML, docs/efficiency.md), which add the bill and OUT/bill.csv. The default is "
             "prices.toml in SRC, if it exists.",
         ),
     ] = None
@@ -238,12 +239,12 @@ class AnalysisSettings(IngestSettings):
     salt_file: SaltFile = None
     engine: EngineName = "duckdb"
     master: Master = None
-    pdf: Annotated[bool, Flag("--pdf", "Also print the page to report.pdf; needs Chromium or Chrome.")] = False
+    pdf: Annotated[bool, Flag("--pdf", "Also print the page to report.pdf (requires Chromium or Chrome).")] = False
 
     def command(self, source: Path, out: Path) -> str:
         """Return the command that reproduces the report, without settings at their defaults.
 
-        If names are hidden, file names are hidden too. The engine is omitted, because all engines produce the same
+        If names are hidden, file names are hidden too. The engine is omitted because all engines produce the same
         report.
         """
         if self.anonymize:
@@ -267,7 +268,7 @@ class AnalysisSettings(IngestSettings):
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Which jobs are replayed, and on which cluster."""
+    """Settings that select the jobs to replay and the cluster."""
 
     placement: Annotated[
         str, Flag("--placement NAME", "Placement rule: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
@@ -276,29 +277,29 @@ class ReplaySettings:
         Any,
         Flag(
             "--cluster auto|FILE.toml",
-            "Nodes: 'auto' (the most in use in the log) or a file (docs/replay.md); by default those of the Trace.",
+            "Nodes: 'auto' (the most in use in the log) or a file (docs/replay.md). The default is the Trace's nodes.",
         ),
     ] = None
-    """A string, a path, or a Cluster."""
+    """A string, a path or a Cluster."""
     cluster_name: Annotated[
         str | None,
         Flag(
-            "--cluster-name NAME", "Cluster to replay, if the Trace has several; by default the one with the most jobs."
+            "--cluster-name NAME", "Cluster to replay if the Trace has several; the one with the most jobs by default."
         ),
     ] = None
     partitioned: Annotated[
         bool | None,
         Flag(
             "--vc-partitions",
-            "Make each VC a separate cluster. By default only if the source does so, such as Helios; then a policy "
-            "that lends quotas may share the nodes.",
+            "Make each VC a separate cluster. By default, this is done only if the source does so, as Helios does; a "
+            "policy that lends quotas may then share the nodes.",
         ),
     ] = None
     start: Annotated[
         dt.datetime | None, Flag("--from TIME", "Replay only jobs submitted from this time on (ISO 8601, UTC).")
     ] = None
     end: Annotated[dt.datetime | None, Flag("--to TIME", "Replay only jobs submitted before this time.")] = None
-    load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs arrive X times as fast.")] = 1.0
+    load: Annotated[float, Flag("--load X", "Multiply the offered load by X: jobs arrive X times as fast.")] = 1.0
     gpus: Annotated[float | None, Flag("--gpus X", "Multiply the number of nodes by X.")] = None
     node_events: Annotated[
         bool,
@@ -309,15 +310,15 @@ class ReplaySettings:
         Flag(
             "--outages recorded|model|rate=R[,repair=H]",
             "Let node outages stop jobs: recorded outages, outages sampled from the log, or R outages per node and day "
-            "that last H hours on average. By default nodes are out of service as recorded, but their jobs continue.",
+            "that last H hours on average. By default, nodes are out of service as recorded, but their jobs continue.",
         ),
     ] = None
     checkpoint: Annotated[
         str | None,
         Flag(
             "--checkpoint interval=S|daly|none,cost=S,restart=S",
-            "With --outages: seconds of work between checkpoints, cost of a checkpoint, and length of a restart; "
-            "interval=3600,cost=0,restart=300 by default.",
+            "With --outages: seconds of work between checkpoints, cost of a checkpoint, and length of a restart. The "
+            "default is interval=3600,cost=0,restart=300.",
         ),
     ] = None
     spares: Annotated[
@@ -337,12 +338,12 @@ class ReplaySettings:
         dt.datetime | None, Flag("--measure-to TIME", "Compute the results only over jobs submitted before this time.")
     ] = None
     force: bool = False
-    """Whether to replay even if most of the work can never run on this cluster."""
+    """Whether to replay even if this cluster can never run most of the work."""
 
 
 @dataclass(frozen=True)
 class CalibrateSettings:
-    """Which part of a log calibrations and their scores use."""
+    """Settings that select the part of a log for calibrations and their scores."""
 
     twin: Annotated[
         Path | None, Flag("--twin FILE.toml", "With --report: score this twin instead of searching for one.")
@@ -352,7 +353,7 @@ class CalibrateSettings:
         Flag("-p --policy POLICY[,key=value...]", "With --report: score this policy instead of the twin's rules."),
     ] = None
     clusters: Annotated[
-        tuple[str, ...], Flag("--cluster-name NAME", "Only this cluster; may be repeated. All by default.")
+        tuple[str, ...], Flag("--cluster-name NAME", "Use only this cluster; may be repeated. All clusters by default.")
     ] = ()
     limit: Annotated[int, Flag("--limit N", "Use only the first N jobs of each cluster.", 1)] = 100_000
     seed: Annotated[int, Flag("--seed", "Seed of the random start-up delays.", 0)] = 0
@@ -360,19 +361,19 @@ class CalibrateSettings:
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """The waits to plan for and the number of random months, or the large job that needs spare nodes."""
+    """Settings for planning nodes for a target wait, or spare nodes for a large job."""
 
     target: Annotated[
-        str | None, Flag("--target 'p90<=1h'", "Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d.")
+        str | None, Flag("--target 'p90<=1h'", "Longest acceptable mean, p50, p90 or p99 wait, in s, min, h or d.")
     ] = None
     jobs_for: Annotated[
         tuple[str, ...],
-        Flag("--for size=8|vc=NAME|cluster=NAME", "Jobs whose wait counts; may be repeated. All by default."),
+        Flag("--for size=8|vc=NAME|cluster=NAME", "Jobs whose wait counts; may be repeated. All jobs by default."),
     ] = ()
-    twin: Annotated[Path | None, Flag("--twin FILE.toml", "The twin to use; calibrated now by default.")] = None
+    twin: Annotated[Path | None, Flag("--twin FILE.toml", "Twin to use. By default, one is calibrated now.")] = None
     nodes: Annotated[str | None, Flag("--nodes N,N,...", "Test only these numbers of nodes.")] = None
     model: Annotated[str | None, Flag("--model NAME", "Vary only the nodes of this GPU model.")] = None
-    growth: Annotated[str, Flag("--growth X,X,...", "Jobs per day, as multiples of the log.")] = "1"
+    growth: Annotated[str, Flag("--growth X,X,...", "Jobs per day, as multiples of the log's.")] = "1"
     policies: Annotated[
         tuple[str, ...], Flag("-p --policy POLICY[,key=value...]", "Also try this policy; may be repeated.")
     ] = ()
@@ -380,7 +381,7 @@ class PlanSettings:
     wait_cost: Annotated[float | None, Flag("--wait-cost X", "Cost of an hour of waiting by one job.")] = None
     gang: Annotated[
         str | None,
-        Flag("--gang N|Nnodes", "Find spare nodes instead, for a large job (gang) of N GPUs or N nodes."),
+        Flag("--gang N|Nnodes", "Find how many spare nodes a large job (gang) of N GPUs or N nodes needs instead."),
     ] = None
     ettr: Annotated[
         float | None,
@@ -390,7 +391,7 @@ class PlanSettings:
         str | None,
         Flag(
             "--checkpoint interval=S|daly|none,cost=S,restart=S",
-            "With --gang: checkpoint times in seconds; interval=3600,cost=0,restart=300 by default.",
+            "With --gang: checkpoint times in seconds. The default is interval=3600,cost=0,restart=300.",
         ),
     ] = None
     resamples: Annotated[int, Flag("--resamples N", "Number of random months, or of random sets of nodes.")] = 40
@@ -401,15 +402,15 @@ class PlanSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a workload model is fitted and tested."""
+    """Settings for fitting and testing a workload model."""
 
     seed: Annotated[int, Flag("--seed N", "Seed of the goodness-of-fit tests and the bootstrap.", 0)] = 0
-    replicates: Annotated[int, Flag("--bootstrap N", "Samples per p-value; 0 skips the p-values.", 0)] = 99
+    replicates: Annotated[int, Flag("--bootstrap N", "Samples per p-value, or 0 to skip the p-values.", 0)] = 99
     scores: Annotated[
         int,
         Flag(
             "--scores N",
-            "Workloads per generator that are scored on the last part of the log; 0 skips the scores.",
+            "Workloads per generator that are scored on the last part of the log, or 0 to skip the scores.",
             0,
         ),
     ] = 5
@@ -417,17 +418,17 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """How many jobs are generated, and how."""
+    """Settings that determine how many jobs are generated, and how."""
 
     jobs: Annotated[int | None, Flag("--jobs N", "Number of jobs.")] = None
-    days: Annotated[float | None, Flag("--days D", "Instead: number of days.")] = None
-    seed: Annotated[int, Flag("--seed S", "Random seed; the same seed gives the same tables.")] = 0
+    days: Annotated[float | None, Flag("--days D", "Number of days instead of --jobs.")] = None
+    seed: Annotated[int, Flag("--seed S", "Random seed. The same seed gives the same tables.")] = 0
     scale_load: Annotated[float, Flag("--scale-load X", "Multiply the arrivals by this factor.")] = 1.0
     load: Annotated[
         float | None,
         Flag(
             "--load X",
-            "Instead: choose the arrivals for this load, requested GPU-seconds per second divided by the GPUs of the "
+            "Choose the arrivals for this load instead: requested GPU-seconds per second divided by the GPUs of the "
             "cluster.",
         ),
     ] = None
@@ -437,23 +438,26 @@ class GenerateSettings:
         Flag(
             "--method",
             "Sample every job from a model, resample whole days of a Trace, or combine both (hybrid). The "
-            "default depends on SOURCE: for a Trace, the method that scored best in --model, otherwise its days.",
+            "default for a Trace is the method that scored best in --model or, without scores, resampled days.",
         ),
     ] = None
     model: Annotated[
         Path | None,
-        Flag("--model FILE", "With a Trace: its model, with scores. Without this option tracekit fits one if needed."),
+        Flag(
+            "--model FILE",
+            "With a Trace: its model, with scores. Without this option, tracekit fits a model if needed.",
+        ),
     ] = None
     hybrid: Annotated[
         Literal["arrivals", "jobs"] | None,
-        Flag("--hybrid", "Part of a hybrid that comes from the log; by default the part that scored better."),
+        Flag("--hybrid", "Part of a hybrid that comes from the log. The default is the part that scored better."),
     ] = None
     rate: Annotated[
         Literal["mean", "end", "fitted"] | None,
         Flag(
             "--rate",
-            "Arrivals of a model: at the mean rate of the log (the default), at its final rate, or following "
-            "its changes and trend.",
+            "Arrivals of a model: at the log's mean rate (the default), at its final rate, or following its changes "
+            "and trend.",
         ),
     ] = None
     force: Force = False
@@ -461,9 +465,9 @@ class GenerateSettings:
 
 @dataclass(frozen=True)
 class DigestSettings:
-    """Which week a digest sums up, and for whom."""
+    """Settings that determine the week that a digest summarizes, and its readers."""
 
-    week: Annotated[str | None, Flag("--week 2026-W47", "ISO week; by default the last full week.")] = None
+    week: Annotated[str | None, Flag("--week 2026-W47", "ISO week; the last full week by default.")] = None
     by: Annotated[
         Literal["user", "account"],
         Flag("--by", "Write a page for each user or each account, in addition to the operator's."),

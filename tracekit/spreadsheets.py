@@ -1,7 +1,7 @@
-"""Write CSV that is safe to open in a spreadsheet, which runs cells that look like formulas.
+"""Write CSV that is safe to open in a spreadsheet, even though spreadsheets run cells that look like formulas.
 
-Text that begins like a formula gets a leading single quote, and lists are written as JSON. CSV for programs has the
-unchanged values.
+A string that begins like a formula gets a leading single quote, and a list is written as JSON. CSV for programs
+contains the unchanged values.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import polars as pl
 
 _FORMULA = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""Polars regular expression for the beginning of text that a spreadsheet takes for a formula.
+"""Polars regular expression that matches the beginning of a string that a spreadsheet takes for a formula.
 
-It matches the signs = + - @, plain or full-width (which East Asian editions treat the same), also after blanks and
-invisible characters, and a tab, carriage return or line feed, after which a new cell would begin.
+It matches the signs = + - @, also after blanks and invisible characters. Full-width signs match because East Asian
+editions treat them like plain ones. It also matches a tab, carriage return or line feed, after which a new cell would
+begin.
 """
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return `frame` with a quote before all text that a spreadsheet would run, and with lists as JSON text."""
+    """Return `frame` with a quote before every string that a spreadsheet would run, and with lists as JSON."""
     import orjson
 
     flat = frame.with_columns(
@@ -31,15 +32,15 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return `frame` with a single quote before all text that begins like a formula, and the number of quotes added.
+    """Return `frame` with a quote before every string that begins like a formula, and the number of quotes added.
 
-    Removing one leading quote restores every text, because text that begins with a quote gets another one.
+    Removing one leading quote restores every string, because a string that begins with a quote gets a second one.
     """
     return _quoted(frame, rf"^'|{_FORMULA}")
 
 
 def _quoted(frame: pl.DataFrame, begin: str) -> tuple[pl.DataFrame, int]:
-    """Return `frame` with a quote before all text that begins like a pattern, and the number of quotes added."""
+    """Return `frame` with a quote before every string that begins like `begin`, and the number of quotes added."""
     risky = {n: pl.col(n).str.contains(begin) for n, kind in frame.schema.items() if kind == pl.String}
     count = sum(frame.select(test.sum() for test in risky.values()).row(0)) if risky else 0
     if not count:

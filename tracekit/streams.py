@@ -1,4 +1,4 @@
-"""Byte streams: decompressed by the standard library's decoders, joined from parts, or limited to a window."""
+"""Byte streams that decompress content, join files, or show a window of another stream."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _INPUT = 256 * 1024
 _MARKS = 256
 _GAP = 1 << 20
 _MEMORY_LOG = 28
-"""Maximum memory that an .xz or .zst file may need [log2 bytes]: 256 MiB, four times that of `xz -9`."""
+"""Maximum memory that an .xz or .zst file may need [log2 bytes]. It is 256 MiB, four times as much as `xz -9` needs."""
 _ZSTANDARD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-"""Beginnings of a Zstandard frame, and of a frame that decoders skip."""
+"""First bytes of a Zstandard frame, and of a frame that decoders skip."""
 
 
 class _Decoder(Protocol):
@@ -42,7 +42,7 @@ class _Decoder(Protocol):
 
 
 def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
-    """Return a factory of decompressors for content that begins with `head`, or None if it is not compressed."""
+    """Return a decompressor factory for content that begins with `head`, or None if it is not compressed."""
     if head.startswith(b"\x1f\x8b"):
         return partial(zlib.decompressobj, wbits=31)
     if head.startswith(b"BZh"):
@@ -59,9 +59,9 @@ def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
 
 
 class Marks:
-    """Positions in the content of a gzipped stream from which it can be read without its beginning.
+    """Positions in a gzipped stream's content from which reading can start without decompressing the beginning.
 
-    A mark takes about 40 kB, so at most 256 are kept; the longer the stream, the farther apart they are.
+    A mark takes about 40 kB, so at most 256 are kept. The longer the stream, the farther apart they are.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Marks:
         self._kept: list[tuple[int, int, _Decoder]] = []
 
     def add(self, position: int, offset: int, decoder: _Decoder) -> None:
-        """Remember the decoder at `position` in the content and `offset` in the compressed bytes."""
+        """Store the decoder at `position` in the content and `offset` in the compressed bytes."""
         copy = getattr(decoder, "copy", None)  # only zlib's decoder has copy
         if copy is None or (self._kept and position - self._kept[-1][0] < self._gap):
             return
@@ -79,32 +79,32 @@ class Marks:
             self._gap *= 2
 
     def before(self, position: int) -> tuple[int, int, _Decoder | None]:
-        """Return the last mark at or before `position`; without a mark, the beginning and None."""
+        """Return the last mark at or before `position`, or the beginning and None if there is no mark."""
         after = bisect_right(self._kept, position, key=lambda mark: mark[0])
         return self._kept[after - 1] if after else (0, 0, None)
 
 
 class Inflated(io.RawIOBase):
-    """The content of a compressed stream; a read is short only at the end of the content.
+    """The content of a compressed stream. A read is short only at the end of the content.
 
-    The standard library's file classes ignore data after .bz2 and .xz content, have no memory limit, and cannot resume
-    from a mark.
+    This class replaces the standard library's file classes, which ignore data after .bz2 and .xz content, have no
+    memory limit, and cannot resume from a mark.
 
     Parameters
     ----------
     raw : stream
-        The compressed bytes; must be seekable to seek backwards.
+        The compressed bytes. Seeking backwards requires a seekable stream.
     path : str
-        Path for messages.
+        Path to show in messages.
     limit : float
         Maximum decompressed size [bytes].
     marks : Marks, optional
-        Marks shared with other streams over the same bytes, so seeking need not decompress from the beginning.
+        Marks shared with other streams over the same bytes, so that seeking need not decompress from the beginning.
 
     Raises
     ------
     SourceError
-        Raised while reading: the bytes are damaged or truncated, or decompress beyond the limit.
+        Raised while reading if the bytes are damaged or truncated, or decompress beyond the limit.
     """
 
     def __init__(self, raw: ByteStream, path: str, limit: float, marks: Marks | None = None) -> None:
@@ -133,12 +133,12 @@ class Inflated(io.RawIOBase):
         return self._position
 
     def close(self) -> None:
-        """Close the stream and its compressed stream."""
+        """Close this stream and the compressed stream."""
         self._raw.close()
         super().close()
 
     def mark(self) -> None:
-        """Remember this position, if the compression allows it."""
+        """Add a mark at this position if the compression method allows it."""
         self._marks.add(self._position, self._offset - len(self._input), self._decoder)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
@@ -194,7 +194,7 @@ class Inflated(io.RawIOBase):
         return bool(self._input)
 
     def _next_member(self) -> bool:
-        """Begin the next compressed stream after a finished one, and return whether it exists."""
+        """Begin the next compressed stream after a finished one, and return whether there is one."""
         # Zero padding is common on tapes and in .xz files.
         rest = (self._decoder.unused_data or self._input).lstrip(b"\0")
         while len(rest) < 6 and self._refill():
@@ -243,18 +243,18 @@ class _Joined(io.RawIOBase):
 
 
 def joined(paths: list[Path]) -> io.BufferedReader:
-    """Return several files as one seekable stream, in the given order; at most one of them is open.
+    """Return several files as one seekable stream, in the given order, with at most one of them open.
 
     Raises
     ------
     EOFError
-        Raised while reading: a file was truncated.
+        Raised while reading if a file was truncated.
     """
     return io.BufferedReader(_Joined(paths), _INPUT)
 
 
 class Window(io.RawIOBase):
-    """`size` bytes of a seekable stream, from `start` on; `TarFile.extractfile` would copy them twice."""
+    """The `size` bytes of a seekable stream from `start` on, which `TarFile.extractfile` would copy twice."""
 
     def __init__(self, stream: ByteStream, start: int, size: int) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Window(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader passes no other kind
-        """Fill `buffer` as far as the window goes, and return the number of bytes read."""
+        """Fill `buffer` up to the end of the window, and return the number of bytes read."""
         wanted = memoryview(buffer)[: self._left]
         count = self._stream.readinto(wanted) or 0
         if not count and len(wanted):

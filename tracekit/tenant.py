@@ -1,7 +1,7 @@
-"""The tenant: the job column that distinguishes teams, and the site's word for it.
+"""The tenant, which is the job column that distinguishes teams, with the site's word for it.
 
-You choose the tenant for an analysis. In the SQL of a Trace opened `by` a column, `vc` is that column. An answer has
-the column's own name from the start, and its question uses the site's word (`Answer.of`).
+The user chooses the tenant for an analysis. If a Trace is opened `by` a column, `vc` in its SQL is that column. An
+answer uses the column's own name from the start, and its question uses the site's word (`Answer.of`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 INGESTED = "vc"
-"""The column that ingest fills with the source's own unit of division, or with the unit that an option sets."""
+"""The column that ingest fills with the unit by which the source divides jobs, or with the unit set by an option."""
 
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
 """Job columns that can be the tenant."""
@@ -26,7 +26,7 @@ _MARK = re.compile(r"\{tenant\.((?i:one|many|a|by|spelled_many|spelled))\}")
 
 @dataclass(frozen=True)
 class Tenant:
-    """A column that distinguishes teams, with its words.
+    """A column that distinguishes teams, with the words for it.
 
     Examples
     --------
@@ -49,12 +49,12 @@ class Tenant:
 
     @property
     def spelled(self) -> str:
-        """The word for one tenant at its first use in a text."""
+        """The word for one tenant where it is first used."""
         return self.full or self.one
 
     @property
     def spelled_many(self) -> str:
-        """The word for several tenants at its first use in a text."""
+        """The word for several tenants where it is first used."""
         return f"{self.full}s" if self.full else self.many
 
     @property
@@ -64,27 +64,27 @@ class Tenant:
 
     @property
     def metric(self) -> str:
-        """Name of the number of tenants in overview/summary, such as 'gpu_models'."""
+        """Name of the metric in overview/summary that counts the tenants, such as 'gpu_models'."""
         return "vcs" if self.column == INGESTED else self.many.replace(" ", "_").lower()
 
     @property
     def head(self) -> str:
-        """Heading of the column: the site's word, if it has one."""
+        """Heading of the column, which is the site's word if there is one."""
         return self.one if self.one != VC.one else INGESTED
 
     def fill(self, text: str) -> str:
-        """Return a template of tracekit with the words in place of marks such as {tenant.one}.
+        """Replace marks such as {tenant.one} in one of tracekit's templates with the words.
 
-        A mark names an attribute; if its name begins with a capital letter, so does the word. Fill a template before
-        names from a log are added, because these may be any words.
+        A mark names an attribute. If the mark begins with a capital letter, so does the word. Fill a template before
+        adding names from a log, because such a name may look like a mark.
         """
         return _MARK.sub(self._word, text)
 
     def named(self, frame: pl.DataFrame, *, own_column: bool = False) -> pl.DataFrame:
-        """Return rows in which the column `vc` and the metric that counts tenants have the tenant's name.
+        """Return rows in which the `vc` column and the metric that counts tenants are named after the tenant.
 
-        If the rows already have the column, such as the user of a job, `vc` would repeat it and is left out;
-        `own_column` keeps it.
+        If the rows already have the tenant column, such as a job's user, `vc` would repeat it and is left out unless
+        `own_column` is set.
         """
         if self.column == INGESTED:
             return frame
@@ -109,7 +109,7 @@ class Tenant:
 
 
 def _article(word: str) -> str:
-    """Return 'a' or 'an'; the words here that begin with u do not start with a vowel sound."""
+    """Return 'a' or 'an', where no word that begins with u starts with a vowel sound."""
     return "an" if word[:1].lower() in "aeio" else "a"
 
 
@@ -145,7 +145,7 @@ _OF_FORMAT = {
     "kubectl": "namespace",
     "kueue": "queue",
 }
-"""The unit that each format puts in `vc`, unless one of its options changes the unit."""
+"""The unit that each format puts in `vc` unless one of its options changes it."""
 
 _CHOOSING = ("vc", "tenant")
 """Format options that choose the unit in `vc`."""

@@ -1,7 +1,7 @@
 """Format numbers and names for readers.
 
-Numbers have a precision that is useful to readers. Names from a log are made visible (control and direction characters
-are escaped) and shortened, so no name can hide, reorder or flood the surrounding text.
+Numbers are printed with a precision that helps readers. Names from a log are shortened, and their control and direction
+characters are escaped, so no name can hide, reorder or flood the surrounding text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME_LIMIT = 48
 """Maximum length of a name shown in a table or on an axis."""
 
 TITLE_LIMIT = 300
-"""Maximum length of a name in report.json, and therefore in hover text."""
+"""Maximum length of a name in report.json, and therefore in tooltips."""
 
 MISSING = "\N{EN DASH}"
 
@@ -45,14 +45,15 @@ def visible(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8; file names may contain any bytes."""
+    """Return whether a name can be written as UTF-8, because file names may contain any bytes."""
     return not re.search(r"[\ud800-\udfff]", name)
 
 
 def readable_name(name: str) -> str:
-    r"""Return a file name as valid text, with bytes that are not UTF-8 as \\xNN; `original_name` reverses this.
+    r"""Return a file name as valid text, with bytes that are not UTF-8 written as \\xNN.
 
-    In a name that has such bytes, or looks as if it had, backslashes are doubled; other names do not change.
+    Backslashes are doubled in a name that has such bytes or looks as if it had. Other names do not change.
+    `original_name` reverses this.
 
     Examples
     --------
@@ -84,7 +85,7 @@ def original_name(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return text without the values of secret environment variables and without secrets that the text itself labels.
+    """Remove values of secret environment variables from `text`, and secrets that it labels as such.
 
     Examples
     --------
@@ -111,20 +112,20 @@ def passed_on(said: bytes | str, limit: int = TITLE_LIMIT) -> str:
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:
-    """Return `text` made visible and cut to `limit` characters; a cut text ends in an ellipsis.
+    """Return `text` made visible and cut to `limit` characters, with an ellipsis at the end if cut.
 
     Examples
     --------
     >>> shorten("abcdef", 4)
     'abc…'
     """
-    # Cutting first keeps a one-megabyte name cheap; escaping never makes it shorter.
+    # Cutting first keeps a one-megabyte name cheap. Escaping never shortens a string.
     shown = visible(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
-    """Return a short, unique label for each name, so no two names share a position on an axis.
+    """Return a short, unique label for each name, so that no two names share a position on an axis.
 
     Examples
     --------
@@ -159,7 +160,7 @@ def count(value: float) -> str:
 
 
 def counted(value: float, what: str) -> str:
-    """Return a count with its noun; pass the noun in the plural.
+    """Return a count with its noun, which is given in the plural.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def duration(seconds: float) -> str:
 
 
 def alike_durations(seconds: Sequence[float]) -> list[str]:
-    """Return durations in the unit of the longest, so they are easy to compare.
+    """Return durations in the unit of the longest, which makes them easy to compare.
 
     A duration below a tenth of that unit keeps its own unit.
 
@@ -293,7 +294,7 @@ def clock(seconds: float) -> str:
 
 
 def quantity(value: object, unit: str | None, name: str = "") -> str:
-    """Return the text of a table cell, with the value in the unit that `heading` returns for its column.
+    """Format a table cell's value in the unit that `heading` returns for its column.
 
     Parameters
     ----------
@@ -302,7 +303,7 @@ def quantity(value: object, unit: str | None, name: str = "") -> str:
     unit : str or None
         The column's unit.
     name : str
-        The column's name; its ending gives the unit if `unit` does not.
+        The column's name, whose ending gives the unit if `unit` does not.
     """
     if value is None:
         return MISSING
@@ -362,7 +363,7 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     """
     word = name
     for suffix in _SUFFIXES:
-        # 'jobs_share' next to 'jobs' is clear, because the unit below it is percent.
+        # 'jobs_share' next to 'jobs' is clear because its unit is shown below as percent.
         if name.endswith(suffix) and len(name) > len(suffix):
             word = name.removesuffix(suffix)
             break
@@ -375,7 +376,7 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return per type of cell
-    """Return a cell of a result as a JSON value: times as ISO 8601, long text cut, NaN as null."""
+    """Return a result cell as a JSON value, with times as ISO 8601, long strings cut, and NaN as null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, int):
@@ -392,7 +393,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return per type of cell
 
 
 def cut(text: str, limit: int = TITLE_LIMIT) -> str:
-    """Return `text`, or its beginning and the number of characters that follow.
+    """Return `text` or, if it is too long, its beginning and the number of characters that follow.
 
     Examples
     --------

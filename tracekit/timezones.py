@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 def is_known_zone(name: str) -> bool:
-    """Return whether the time zone database has this name; any string is allowed.
+    """Return whether the time zone database has this name, which may be any string.
 
     Examples
     --------

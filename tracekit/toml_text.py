@@ -1,4 +1,4 @@
-"""Read the user's TOML files: their values, and the line of each key for errors."""
+"""Read the user's TOML files, with the line of each key for error messages."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class TomlText:
     path : Path
         The file.
     subject : str
-        Subject of the file, for error messages, such as 'cluster'.
+        What the file describes, such as 'cluster', for error messages.
     hint : str, optional
         What to do if the file is not TOML or cannot be read.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is too large, or is not TOML; the error gives the line.
+        The file cannot be read, is too large, or is not TOML. The error gives the line.
     """
 
     def __init__(self, path: Path, subject: str, hint: str | None = None) -> None:
@@ -61,12 +61,12 @@ class TomlText:
             raise UsageError(f"is not TOML: {what}", where=path, line=line, hint=hint) from error
 
     def decode(self, kind: type[T], data: dict[str, Any] | None = None) -> T:
-        """Return the file, or `data` from it, as a dataclass; see `tracekit.decode`.
+        """Return the file, or `data` from it, as a dataclass (see `tracekit.decode`).
 
         Raises
         ------
         UsageError
-            A key is missing or unknown, or its value is invalid; the error gives the file, line and key.
+            A key is missing or unknown, or its value is invalid. The error gives the file, line and key.
         """
         try:
             return decode(kind, self.data if data is None else data)
@@ -79,7 +79,7 @@ class TomlText:
         return UsageError(f"{key}: {what}" if key else what, where=self.path, line=self.line(place), hint=hint)
 
     def line(self, place: Place) -> int | None:
-        """Return the line of a key, or of the nearest table around it, or None if neither exists."""
+        """Return the line of a key or, if it is missing, of the nearest table around it, or None if neither exists."""
         for length in range(len(place), 0, -1):
             if place[:length] in self._lines:
                 return self._lines[place[:length]]
@@ -111,7 +111,7 @@ class TomlText:
         return known
 
     def _has_table(self, path: tuple[str, ...]) -> bool:
-        """Return whether `path` is a table; a line such as ["a"] inside a list looks like a header."""
+        """Return whether `path` is a table. A line such as ["a"] inside a list only looks like a header."""
         found: Any = self.data
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
@@ -121,7 +121,7 @@ class TomlText:
 
 
 def _dotted(text: str) -> tuple[str, ...] | None:
-    """Return the parts of a dotted key, or None for other text, such as a line inside a list."""
+    """Return the parts of a dotted key, or None for other lines, such as a line inside a list."""
     try:
         found: Any = tomllib.loads(f"{text} = 0")
     except (ValueError, RecursionError):

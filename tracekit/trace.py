@@ -1,4 +1,4 @@
-"""A Trace: a folder of Parquet tables in the common schema, with their manifest.
+"""A Trace, which is a folder of Parquet tables in the common schema with their manifest.
 
 trace = Trace.open("my-trace")
 trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
 
     _State = tuple[str, Path, int, int, int]
-    """A table, one of its files, and the properties that change on rewriting: inode, bytes and time [ns]."""
+    """A table, one of its files, and the file properties that change on rewriting: inode, bytes and time [ns]."""
 
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
-"""File that identifies the folder of a report; such a folder also contains a Trace."""
+"""File that identifies a report's folder, which also contains a Trace."""
 _TIMES = {
     "absolute": "real dates",
     "shifted": "shifted dates with real hours and weekdays",
@@ -60,13 +60,13 @@ _TIMES = {
 }
 """Description of the times, by the manifest's time base."""
 OTHERS_FREE = "GPUs allocated to other jobs count as free, because only these jobs were selected"
-"""Note on numbers about machines if some jobs of a cluster are left out."""
+"""Note on numbers about machines if some of a cluster's jobs are left out."""
 
 _WITH_POOL = ("jobs", "nodes")
 """Tables whose column `cluster` is the pool in a Trace divided by pools."""
 
 _SHOWN_VALUES = 10
-"""Maximum number of column values that an error lists, because there may be thousands of users."""
+"""Maximum number of column values that an error lists. There may be thousands of users."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Trace:
     manifest: Manifest
     """Origin, accounting, checks and capabilities."""
     tenant_column: str = INGESTED
-    """Job column that is the tenant and replaces `vc`, see `by`."""
+    """Job column that is the tenant and replaces `vc` (see `by`)."""
     limits: Window = EVERYTHING
-    """Selected part of the Trace, see `window`."""
+    """Selected part of the Trace (see `window`)."""
     allow_missing: bool = False
     """Whether missing or damaged partitions are left out, see `open`."""
     by_pool: bool = False
@@ -90,9 +90,9 @@ class Trace:
     def open(
         cls, path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
     ) -> Trace:
-        """Open the Trace in the folder `path`; `tracekit.open_trace` is the same.
+        """Open the Trace in the folder `path`, like `tracekit.open_trace`.
 
-        This reads only the manifest and the names and types of the columns.
+        This reads only the manifest and the columns' names and types.
 
         >>> import tracekit
         >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
@@ -103,13 +103,13 @@ class Trace:
             The folder written by `tracekit ingest`, or its address in a store, such as s3://bucket/trace. A report also
             contains one, in its folder trace.
         check : bool
-            Whether to reject a table that is missing or whose columns differ from its schema; `validate` also reports
-            these.
+            Whether to reject a Trace if a table is missing or its columns differ from its schema. `validate` also
+            reports such tables.
         limits : Window, optional
-            Open only a part, as with `window`; partitions outside the part are not checked.
+            Part to open, as with `window`. Partitions outside it are not checked.
         allow_missing : bool
-            Whether to leave out missing or damaged partitions instead of rejecting the Trace; `notes` names them. Each
-            selected partition is then compared with its checksum.
+            Whether to leave out missing or damaged partitions instead of rejecting the Trace. If so, `notes` names
+            them, and each selected partition is compared with its checksum.
 
         Raises
         ------
@@ -144,29 +144,29 @@ class Trace:
     ) -> Trace:
         """Return this Trace with only the rows of some jobs, selected by time, cluster and other properties.
 
-        `tracekit.tables.window.Window` defines the rows of each table. The files do not change, and partitions without
-        any of the rows are not opened. The manifest's content (capabilities, checks, notes) still describes the whole
-        Trace.
+        `tracekit.tables.window.Window` defines which rows of each table are selected. The files do not change, and
+        partitions without selected rows are not opened. The manifest's capabilities, checks and notes still describe
+        the whole Trace.
 
         >>> trace.window(where={"user": "alice", "size": "2-4"})  # doctest: +SKIP
 
         Parameters
         ----------
         start, end : datetime, optional
-            Beginning and end (exclusive) of the submission times; without a time zone, they are in UTC.
+            Beginning and end (exclusive) of the submission times, in UTC if they have no time zone.
         cluster : str, optional
             Name of a cluster.
         where : mapping of str to str, optional
-            Required values of the jobs: vc (the tenant, whichever column that is, see `by`), account, partition, qos,
-            gpu_model, user, and size, one of the classes 0, <1, 1, 2-4, 5-8 and >8 GPUs.
+            Values that selected jobs must have, by column: vc (the tenant column, see `by`), account, partition, qos,
+            gpu_model, user, or size. A size is one of the classes 0, <1, 1, 2-4, 5-8 and >8 GPUs.
 
         Raises
         ------
         UsageError
-            `end` is not after `start`, the cluster does not exist, jobs cannot be selected by the column, or no job in
-            the whole Trace has the value.
+            `end` is not after `start`, the cluster does not exist, jobs cannot be selected by one of the columns, or no
+            job in the whole Trace has one of the values.
         DamagedTraceError
-            A partition with some of the rows is missing or cannot be read.
+            A partition with selected rows is missing or cannot be read.
         """
         having = chosen_jobs(where)
         if self.tenant_column != INGESTED:
@@ -176,7 +176,7 @@ class Trace:
         return found
 
     def _in_columns_of_files(self, having: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        """Return conditions on jobs, with the tenant's name as in the files.
+        """Return conditions on jobs, with the tenant column named as in the files.
 
         Raises
         ------
@@ -193,12 +193,12 @@ class Trace:
         return chosen_jobs({**given, self.tenant_column: tenant})
 
     def partitions(self, table: str) -> list[Partition]:
-        """Return the partitions of a table that may contain selected rows; none for a single-file table."""
+        """Return the partitions of a table that may contain selected rows, or none if the table is one file."""
         return [p for p in self.manifest.tables[table].partitions or () if self.limits.meets(p)]
 
     @cached_property
     def missing(self) -> dict[str, str]:
-        """Partitions that are left out, by path, with the reason; empty unless `allow_missing` is set."""
+        """Reasons why partitions are left out, by path. Empty unless `allow_missing` is set."""
         if not self.allow_missing:
             return {}
         found = {
@@ -208,7 +208,7 @@ class Trace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for every answer: the selected part, and missing partitions."""
+        """Notes for every answer on the selected part and on missing partitions."""
         found = [self.limits.words] if self.limits else []
         found += [OTHERS_FREE] if self.limits.where and not self._alone_on_machines else []
         if self.missing:
@@ -280,7 +280,7 @@ class Trace:
 
     @property
     def capabilities(self) -> dict[str, Capability]:
-        """Capabilities of this Trace, by name, with coverage."""
+        """The Trace's capabilities by name, with their coverage."""
         return self.manifest.capabilities
 
     @property
@@ -290,7 +290,7 @@ class Trace:
 
     @property
     def ingested_tenant(self) -> Tenant:
-        """The tenant from the ingest, in the site's words; this does not read manifest.json."""
+        """The tenant from the ingest, in the site's words, found without reading manifest.json."""
         return tenant_of(self.manifest.format, self.manifest.options, INGESTED)
 
     @property
@@ -303,18 +303,18 @@ class Trace:
     def by(self, column: str | None) -> Trace:
         """Return this Trace with another job column as the tenant, which then becomes `vc`.
 
-        The files do not change. Facts that the source records about its own unit, such as quotas, do not apply to
-        another unit.
+        The files do not change. Facts that the source records about its own tenants, such as quotas, do not apply to
+        tenants by another column.
 
         Parameters
         ----------
         column : str, optional
-            One of vc (the ingested unit), account, partition, qos, gpu_model and user; None changes nothing.
+            One of vc (the ingested tenant), account, partition, qos, gpu_model and user. None changes nothing.
 
         Raises
         ------
         UsageError
-            Jobs cannot be divided by the column, or it is unknown for every job.
+            The column cannot be the tenant, or is unknown for every job.
         """
         if column is None:
             return self
@@ -339,7 +339,7 @@ class Trace:
         return replace(source, manifest=manifest, tenant_column=column)
 
     def known_dimensions(self) -> dict[str, float]:
-        """Return, for each possible tenant, the share of jobs for which it is known."""
+        """Return the share of jobs with a known value, for each column that can be the tenant."""
         import polars as pl
 
         if not self.has("jobs"):
@@ -368,7 +368,7 @@ class Trace:
         return table in self.manifest.tables
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """Return the Parquet files of a table in row order; if it is partitioned, only the selected partitions.
+        """Return the Parquet files of a table in row order, or only the selected ones if it is partitioned.
 
         Raises
         ------
@@ -394,7 +394,7 @@ class Trace:
         MissingTableError
             The Trace has no such table.
         DamagedTraceError
-            Raised when the rows are collected: a file cannot be read.
+            Raised when the rows are collected if a file cannot be read.
         """
         rows = scan_table(table, self.files(table), self.manifest.schema_version)
         if not self._whole(table):
@@ -410,7 +410,7 @@ class Trace:
         return rows
 
     def _whole(self, table: str) -> bool:
-        """Return whether all rows in a table's files are selected: no row must be left out."""
+        """Return whether all rows in a table's files are selected."""
         if not self.limits:
             return True
         return self.manifest.tables[table].partitions is not None and all(
@@ -451,7 +451,7 @@ class Trace:
         return con
 
     def create_view(self, con: duckdb.DuckDBPyConnection, table: str) -> None:
-        """Create a view with the name of a table of the Trace; it may need the views jobs and nodes (`condition_sql`).
+        """Create a view named after a table of the Trace. It may need the views jobs and nodes (see `condition_sql`).
 
         Raises
         ------
@@ -476,7 +476,7 @@ class Trace:
             ) from error
 
     def database(self, memory_limit: str | None = None, *, alone: bool | None = None) -> Database:
-        """Return an empty database whose connections can read this Trace's files; otherwise as `Database`."""
+        """Return an empty `Database` whose connections can read this Trace's files."""
         if not is_remote(self.path):
             return Database(memory_limit, alone=alone)
         from tracekit.places.in_duckdb import connect_stores
@@ -487,7 +487,7 @@ class Trace:
         return database
 
     def rows_sql(self, table: str) -> str:
-        """Return a DuckDB SELECT of the selected rows of a table; it may refer to the views jobs and nodes.
+        """Return a DuckDB SELECT of a table's selected rows. It may refer to the views jobs and nodes.
 
         Raises
         ------
@@ -504,7 +504,7 @@ class Trace:
         return f"SELECT * FROM ({rows}) WHERE {taken}" if taken else rows
 
     def condition_sql(self, table: str) -> str:
-        """Return the SQL condition for a table's selected rows, or '' for all rows; it may refer to jobs and nodes."""
+        """Return the SQL condition for a table's selected rows, or '' for all rows. It may refer to jobs and nodes."""
         return "" if self._whole(table) else self.limits.condition(table, self.has)
 
     def __repr__(self) -> str:
@@ -515,7 +515,7 @@ class Trace:
 
     @property
     def _brief(self) -> Brief:
-        """The manifest's content in a few lines, without reading tables."""
+        """Summarize the manifest in a few lines, without reading tables."""
         manifest = self.manifest
         rows = ", ".join(f"{table} {count(manifest.tables[table].rows)}" for table in self.tables)
         found = [check.count for check in manifest.checks.values() if check.count]
@@ -537,19 +537,19 @@ class Trace:
         )
 
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
-        """Return the problems of this Trace, one sentence per problem; an intact Trace has no problems.
+        """Return this Trace's problems, one sentence each. An intact Trace has none.
 
-        Each table is compared with its schema and with the row count in the manifest. Rows are checked for ranges, time
-        order, durations, keys and references (`tracekit.tables.problems`). The manifest is checked for the accounting
-        law (records = kept + rejected) of each source file.
+        Each table is compared with its schema and with the row count in the manifest. The ranges, time order,
+        durations, keys and references of rows are checked (`tracekit.tables.problems`). For each source file, the
+        manifest must obey the accounting law (records = kept + rejected).
 
         Parameters
         ----------
         deep : bool
-            Whether to also compare each file's SHA-256 with the manifest and decode every column of every row;
-            otherwise only the columns used by rules are read.
+            Whether to also compare each file's SHA-256 with the manifest and decode every column of every row. If not,
+            only the columns that rules use are read.
         memory_limit : str, optional
-            Maximum memory, such as '2GB', for keys and joins before they spill to disk.
+            Maximum memory, such as '2GB', that keys and joins may use before they spill to disk.
         """
         from tracekit.tables.problems import find_problems
 
@@ -582,7 +582,7 @@ def _manifest_of(folder: Path) -> Manifest:
 
 
 def _limited(trace: Trace, limits: Window) -> Trace:
-    """Return a Trace with other limits, after checking that it has their cluster and values."""
+    """Return the Trace with other limits, after checking that it contains their cluster and values."""
     if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
         pools = {pool.name: pool for pool in trace.pools if pool.divides}
         if limits.cluster not in pools:
@@ -612,7 +612,7 @@ def _own_machines(trace: Trace, limits: Window) -> tuple[str, ...] | None:
 
 
 def _require_value(trace: Trace, column: str, value: str, limits: Window) -> None:
-    """Reject a value that no job of the Trace has; check the selected jobs first, because they are fewer."""
+    """Reject a value that no job of the Trace has, checking the selected jobs first because they are fewer."""
     import polars as pl
 
     for among in dict.fromkeys((replace(limits, where=()), EVERYTHING)):
@@ -638,7 +638,7 @@ def _require_value(trace: Trace, column: str, value: str, limits: Window) -> Non
 
 
 def _cluster_names(trace: Trace) -> tuple[str, ...]:
-    """Return the names of all clusters; if jobs are partitioned, the manifest contains them."""
+    """Return the names of all clusters, from the manifest if jobs are partitioned."""
     partitions = trace.manifest.tables["jobs"].partitions if trace.has("jobs") else None
     if partitions is None:
         return replace(trace, limits=EVERYTHING, by_pool=False).clusters
@@ -650,7 +650,7 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
     files: dict[str, list[Path]] = {}
     for table in trace.tables:
         if trace.manifest.tables[table].partitions is not None:
-            # Unreadable partitions are left out if that is allowed.
+            # Unreadable partitions are left out if the user allows it.
             faults = (
                 (partition_fault(trace.path, p) for p in trace.partitions(table)) if not trace.allow_missing else ()
             )
@@ -703,7 +703,7 @@ def _found_pools(trace: Trace) -> tuple[Pool, ...]:
 
 @lru_cache(maxsize=1000)
 def _require_footers_once(version: str, states: tuple[_State, ...]) -> None:
-    """Check these files once until they are rewritten, because this takes longer than the rest of opening."""
+    """Check these files only once until they are rewritten, because the check takes longer than the rest of opening."""
     files: dict[str, list[Path]] = {}
     for table, path, *_ in states:
         files.setdefault(table, []).append(path)
@@ -719,12 +719,12 @@ def _states(tables: Mapping[str, Sequence[Path]]) -> Iterator[_State]:
 
 
 def home_of(path: Path) -> Path | None:
-    """Return the Trace at `path`, or the Trace in the output of 'tracekit analyze' there, or None."""
+    """Return the Trace at `path`, or the one in the output of 'tracekit analyze' at `path`, or None."""
     return next((home for home in (path, path / "trace") if is_trace(home)), None)
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether `path` is a folder with a manifest.json, after restoring one that a killed run was replacing."""
+    """Return whether `path` has a manifest.json, after restoring a folder that a killed run was replacing."""
     if not is_remote(path):
         recover(path, MANIFEST_NAME, _REPORT)
         if not path.parent.exists():

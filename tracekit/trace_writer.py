@@ -1,6 +1,6 @@
 """Write a Trace completely or not at all.
 
-The files are written to a hidden folder next to the target; the last step renames it (`tracekit.outputs`).
+The files are written to a hidden folder next to the target, which the last step renames (see `tracekit.outputs`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class TraceWriter:
     """Appends frames to the tables of a new Trace.
 
-    Use it as a context: leaving it without `commit` removes everything.
+    Use it as a context manager. Leaving the block without `commit` removes everything.
 
     With `force`, it replaces an existing Trace.
     """
@@ -42,7 +42,7 @@ class TraceWriter:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._staged = StagedFolder(path, force=force, marker=MANIFEST_NAME, kind="a Trace")
         self._parquet: dict[str, Any] = {}
-        # One thread per table compresses while the caller parses; more threads would only reorder the rows.
+        # One thread per table compresses while the caller parses. More threads would only reorder the rows.
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._pending: dict[str, list[Future[None]]] = {}
         self._partitions: dict[str, list[Partition]] = {}
@@ -71,7 +71,7 @@ class TraceWriter:
 
     @property
     def scratch(self) -> Path:
-        """A folder for intermediate files; it is removed before the Trace appears."""
+        """A folder for intermediate files, which is removed before the Trace appears."""
         path = self._staged.path / "scratch"
         path.mkdir(exist_ok=True)
         return path
@@ -98,12 +98,12 @@ class TraceWriter:
         pending.append(self._threads[table].submit(self._append, table, conformed))
 
     def copy(self, table: str, con: duckdb.DuckDBPyConnection, query: str, target: Path | None = None) -> None:
-        """Write a table from a DuckDB query whose columns are some of the table's, by name.
+        """Write a table from a DuckDB query, matching the columns by name. Columns missing from the query are NULL.
 
         Parameters
         ----------
         target : Path, optional
-            A different file from the table's, for a query that reads the table itself.
+            Another file to write to if the query reads the table itself.
 
         Raises
         ------
@@ -124,19 +124,19 @@ class TraceWriter:
             )
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """Return the complete files of a table in order, or none if it has no rows; call this after `drain`."""
+        """Return a table's complete files in order, or none if it has no rows. Call this after `drain`."""
         if table in self._partitions:
             return table_files(self.folder, table, self._partitions[table])
         path = self.folder / f"{table}.parquet"
         return (path,) if path.is_file() else ()
 
     def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], by: Cutter | None = None) -> None:
-        """Split single-file tables into partitions, in addition to the ones placed by `adopt`; call this after `drain`.
+        """Split single-file tables into partitions, in addition to those from `adopt`. Call this after `drain`.
 
         Parameters
         ----------
         con : DuckDBPyConnection
-            Connection with all jobs that the rows belong to as `jobs`, and the machines as `nodes`.
+            Connection in which `jobs` contains all jobs that the rows belong to, and `nodes` the machines.
         by : function, optional
             Function to use instead of `cut_table`, with the same interface.
 
@@ -145,7 +145,7 @@ class TraceWriter:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        # The view may read the file of jobs.
+        # The view may read the jobs file.
         for table in sorted(tables, key=lambda name: name == "jobs"):
             path = self.folder / f"{table}.parquet"
             if path.is_file():
@@ -156,7 +156,7 @@ class TraceWriter:
                 self._partitions[table] = in_order([*self._partitions.get(table, ()), *found])
 
     def adopt(self, table: str, partitions: Sequence[Partition], source: Path) -> None:
-        """Take over partitions from the Trace in the folder `source`, as links, or as copies without link support.
+        """Link partitions from the Trace in the folder `source`, or copy them if links are not supported.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class TraceWriter:
             self._close()
 
     def tables(self) -> dict[str, TableInfo]:
-        """Return rows, bytes and columns of each table written; call this after `drain`. `commit` adds the SHA-256."""
+        """Return each written table's rows, bytes and columns. Call this after `drain`; `commit` adds the SHA-256."""
         import pyarrow.parquet as pq
 
         found = {}

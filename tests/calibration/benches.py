@@ -1,4 +1,4 @@
-"""Workbenches of worlds, and effects in their twins."""
+"""Make workbenches of worlds, and estimate effects in their twins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["bench_of", "effect_of_change"]
 
 
 def bench_of(world: World) -> Workbench:
-    """Return what a log of a world and its nodes tell; with partitions the nodes go to the VCs in turn."""
+    """Return the workbench of a world's log and nodes. With partitions, the nodes are assigned to the VCs in turn."""
     jobs, cluster = world.to_replay()
 
     def make(partitioned: bool) -> Cluster:
@@ -35,7 +35,7 @@ def bench_of(world: World) -> Workbench:
 
 
 def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffect | str:
-    """Return what a change would do to the wait, replayed anew, with no replay of before."""
+    """Return a change's effect on the wait, from a new replay that uses no earlier replay."""
     if found.why_no_effect is not None:
         return found.why_no_effect
     if isinstance(change, Rules):

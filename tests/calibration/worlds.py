@@ -1,8 +1,8 @@
-"""Clusters with a known scheduler, simulated in plain Python: logs of which the truth is known.
+"""Simulate clusters with a known scheduler in plain Python, to make logs whose truth is known.
 
-Nothing here is shared with the replay engine. A world is jobs, nodes and a rule that picks which waiting job starts
-next; the simulator walks through submissions, ends and changes of nodes, and notes when each job starts. What a change
-would have done is the same simulation with another rule.
+This module shares nothing with the replay engine. A world consists of jobs, nodes and a rule that picks the waiting job
+to start next. The simulator steps through submissions, ends and node changes, and records when each job starts. To find
+the true effect of a change, the same simulation runs with another rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DAY = 86_400.0
 
 @dataclass
 class Job:
-    """One job; times in seconds."""
+    """One job, with times in seconds."""
 
     submit: float
     gpus: int
@@ -39,7 +39,7 @@ class Job:
     vc: int
     priority: int = 0
     delay: float = 0.0
-    """Start-up delay: from its submission until it competes."""
+    """Start-up delay from the job's submission until it competes."""
 
 
 @dataclass
@@ -49,21 +49,21 @@ class World:
     kind: str
     jobs: list[Job]
     nodes: list[int]
-    """GPUs of each node."""
+    """Number of GPUs on each node."""
     node_vc: list[int] = field(default_factory=list)
-    """Whose node each is, where each VC has its own; empty where all share."""
+    """VC that owns each node, or empty if all VCs share the nodes."""
     quota: list[int] = field(default_factory=list)
-    """GPUs of each VC, where VCs have quotas."""
+    """Each VC's quota in GPUs, if VCs have quotas."""
     user_limit: int = 0
     down: list[tuple[float, float, int]] = field(default_factory=list)
-    """From, to, node: no job starts on it; running ones go on."""
+    """Begin, end and node. No job starts on the node during this time, but running jobs continue."""
     start: list[float] = field(default_factory=list)
-    """When each job started first."""
+    """Time of each job's first start."""
     end: list[float] = field(default_factory=list)
-    """When each job ended; its run time after its start where it is empty."""
+    """Time at which each job ended. If empty, each job ends its run time after its start."""
 
     def to_replay(self) -> tuple[Jobs, Cluster]:
-        """Return what a log of this world tells."""
+        """Return the jobs and the cluster that a log of this world shows."""
         jobs = make_jobs(
             [(j.submit, j.gpus, j.run) for j in self.jobs],
             vc=[f"vc{j.vc}" for j in self.jobs],
@@ -80,7 +80,7 @@ class World:
 
 
 def rows_of(world: World) -> dict[str, list[dict[str, Any]]]:
-    """Return the tables of a Trace of a world: jobs, attempts, nodes and node_events."""
+    """Return the tables jobs, attempts, nodes and node_events of a world's Trace."""
 
     def at(seconds: float) -> dt.datetime:
         return dt.datetime(2020, 1, 1) + dt.timedelta(milliseconds=round(seconds * 1000))
@@ -109,7 +109,7 @@ def rows_of(world: World) -> dict[str, list[dict[str, Any]]]:
 
 
 class _State:
-    """What runs and what waits at one moment."""
+    """Running and waiting jobs at one moment."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -120,7 +120,7 @@ class _State:
         self.held_user: dict[int, int] = {}
         self.held_vc: dict[int, int] = {}
         self.left = [job.run for job in world.jobs]
-        """Run time that each job has still to go [s]."""
+        """Remaining run time of each job [s]."""
 
     def nodes_of(self, job: Job) -> Iterator[int]:
         for n, up in enumerate(self.up):
@@ -128,7 +128,7 @@ class _State:
                 yield n
 
     def place(self, job: Job, free: list[int] | None = None) -> list[tuple[int, int]] | None:
-        """Return nodes for a gang: the fullest one that holds it, or empty ones and the fullest for the rest."""
+        """Return nodes for a gang: the fullest node that fits it, or empty nodes and the fullest node for the rest."""
         free = self.free if free is None else free
         nodes = list(self.nodes_of(job))
         size = max(self.world.nodes)
@@ -172,7 +172,7 @@ class _State:
 
 
 def simulate(world: World, kind: str | None = None) -> list[float]:
-    """Return when each job starts under the world's rule, or under another one [s]."""
+    """Return when each job starts under the world's rule or under another rule [s]."""
     return simulated(world, kind)[0]
 
 
@@ -181,7 +181,7 @@ def simulated(world: World, kind: str | None = None) -> tuple[list[float], list[
     kind = kind or world.kind
     state = _State(world)
     rule = _RULES[kind]
-    events: list[tuple[float, int, int, int]] = []  # ends before changes before arrivals at one instant
+    events: list[tuple[float, int, int, int]] = []  # at the same instant, ends precede changes, which precede arrivals
     for k, job in enumerate(world.jobs):
         heapq.heappush(events, (round(job.submit + job.delay, 3), 2, k, k))
     for begin, end, node in world.down:
@@ -193,7 +193,7 @@ def simulated(world: World, kind: str | None = None) -> tuple[list[float], list[
         while events and events[0][0] == now:
             _, what, up, k = heapq.heappop(events)
             if what == 0:
-                # A job that was stopped meanwhile ends at another time.
+                # A job that has since been stopped ends at another time.
                 if k in state.running and abs(state.running[k][0] + state.left[k] - now) < 0.001:
                     state.end(k)
                     ends[k] = now
@@ -265,13 +265,13 @@ def _quotas(state: _State, now: float) -> _Choice:
 
 
 def _lent(state: _State, now: float) -> _Choice:
-    """VCs may hold what others leave of their quotas, of which there are fewer than GPUs."""
+    """VCs may use what other VCs leave of their quotas, which add up to less than all GPUs."""
     most = sum(state.world.quota)
     return _first(state, _arrived(state), lambda job: sum(state.held_vc.values()) + job.gpus <= most)
 
 
 def _reclaimed(state: _State, now: float) -> _Choice:
-    """The same, but a job within its own VC's quota stops the youngest jobs of VCs beyond theirs."""
+    """Lend quotas, but let a job within its VC's quota stop the youngest jobs of VCs above their quotas."""
     world, jobs = state.world, state.world.jobs
     for k in _arrived(state):
         job = jobs[k]
@@ -299,7 +299,7 @@ def _make_room(state: _State, job: Job, now: float) -> None:
 
 
 def _shortest(state: _State, now: float) -> _Choice:
-    """The order of QSSF with perfect knowledge: least GPU time first; later ones may pass."""
+    """Use the order of QSSF with perfect knowledge (least GPU time first), in which later jobs may pass."""
     jobs = state.world.jobs
     return _first(state, sorted(_arrived(state), key=lambda k: jobs[k].run * jobs[k].gpus))
 
@@ -321,7 +321,7 @@ def _easy(state: _State, now: float) -> _Choice:
 
 
 def _reservation(state: _State, head: Job, now: float) -> tuple[float, list[int]]:
-    """Return when the first job will have a place by the limits of those that run, and what is then free beside it."""
+    """Return when the first job can start by the limits of running jobs, and what is then free next to it."""
     free = list(state.free)
     ends = sorted((max(begin + state.world.jobs[k].limit, now), k) for k, (begin, _) in state.running.items())
     for end, k in ends:
@@ -352,12 +352,12 @@ _RULES: dict[str, Callable[[_State, float], _Choice]] = {
     "nodes-down": _passing,
 }
 _LATER = ("lent", "reclaimed", "queues")
-# New kinds come last, since a kind's place is part of its seed.
+# Add new kinds at the end, because a kind's position is part of its seed.
 KINDS = (*(kind for kind in _RULES if kind not in _LATER), *_LATER)
 
 
 def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: int = 8, days: float = 28.0) -> World:
-    """Return a world of a kind, simulated: so many jobs over so many days, which ask for `load` times its GPUs."""
+    """Return a simulated world of a kind, whose jobs request `load` times its GPUs over `days` days."""
     random = np.random.default_rng([seed, KINDS.index(kind)])
     size = 8
     total = nodes * size
@@ -405,7 +405,7 @@ def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: in
     elif kind == "nodes-down":
         world.down = [((6 + 7 * i) * DAY, (9 + 7 * i) * DAY, n) for i in range(3) for n in (2 * i, 2 * i + 1)]
     if kind == "partitions":
-        # A gang that no VC could ever hold is no job of this world.
+        # Leave out gangs that are too large for any VC.
         world.jobs = [j for j in world.jobs if j.gpus <= min(world.quota)]
     starts, ends = simulated(world)
     return replace(world, start=starts, end=ends)

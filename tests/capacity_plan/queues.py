@@ -1,4 +1,4 @@
-"""Queues with a known answer: Poisson arrivals, any service times, c servers, first in, first out."""
+"""Queues with known waits: Poisson arrivals, any service times, and c servers, first in, first out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["allen_cunneen", "erlang_c_wait", "queue", "twin_of"]
 
 
 def erlang_c_wait(servers: int, offered: float, mean_s: float) -> float:
-    """Return the mean wait of M/M/c by Erlang C, `offered` in erlangs [s]."""
+    """Return the mean wait of M/M/c by Erlang C [s], with `offered` in erlangs."""
     blocked = 1.0
     for k in range(1, servers + 1):
         blocked = offered * blocked / (k + offered * blocked)
@@ -34,12 +34,12 @@ def erlang_c_wait(servers: int, offered: float, mean_s: float) -> float:
 
 
 def allen_cunneen(servers: int, offered: float, mean_s: float, variation: float) -> float:
-    """Return about the mean wait of M/G/c, `variation` the squared coefficient of variation of service [s]."""
+    """Return the approximate mean wait of M/G/c [s] for the squared coefficient of variation of service times."""
     return erlang_c_wait(servers, offered, mean_s) * (1 + variation) / 2
 
 
 def starts_of(submit: NDArray[np.float64], run: NDArray[np.float64], servers: int) -> NDArray[np.float64]:
-    """Return when each job starts, first in, first out."""
+    """Return when each job starts if jobs run first in, first out."""
     free = [0.0] * servers
     found = []
     for at, length in zip(submit.tolist(), run.tolist(), strict=True):
@@ -59,9 +59,9 @@ def queue(
     variation: float = 1.0,
     growth: float = 0.0,
 ) -> ClusterCalibration:
-    """Return the twin of a queue of one-GPU jobs on nodes of one GPU: the rule that it ran, first in, first out.
+    """Return the twin of a queue of one-GPU jobs on one-GPU nodes, whose rule is first in, first out.
 
-    Service times are constant (variation 0), exponential (1) or lognormal; arrivals become more by `growth` a week.
+    Service times are constant (variation 0), exponential (1) or lognormal. Arrivals grow by `growth` per week.
     """
     random = np.random.default_rng(seed)
     rate = offered / mean_s
@@ -91,7 +91,7 @@ def twin_of(
     vc: Sequence[str] | str = "vc",
     rules: Rules | None = None,
 ) -> ClusterCalibration:
-    """Return some rules, first in, first out by default, as the twin of jobs (submit, GPUs, run) that began so [s]."""
+    """Return rules (by default first in, first out) as the twin of jobs (submit, GPUs, run) with these starts [s]."""
     jobs = make_jobs(
         rows,
         vc=vc,

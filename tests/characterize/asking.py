@@ -1,4 +1,4 @@
-"""Random worlds in two tiers, and queries of one Trace that share what is set up."""
+"""Seeds of random worlds for two tiers, and queries on one Trace that share its setup."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SAMPLES = (
 
 
 def seeds(first: int, every: int) -> list[ParameterSet]:
-    """Return the seeds of so many random worlds: the first tier has the first ones, the second half of the others."""
+    """Return the seeds of random worlds: the first seeds for the first tier, and half of the others for the second."""
     last = (first + every) // 2
     later = {seed: pytest.mark.thorough if seed < last else pytest.mark.slow for seed in range(first, every)}
     return [pytest.param(seed, marks=later.get(seed, ())) for seed in range(every)]
 
 
 def samples(*first: str) -> list[ParameterSet]:
-    """Return the names of the sample traces; those that are not named are for the second tier."""
+    """Return the names of the sample traces. Those that are not in `first` are for the second tier."""
     assert set(first) <= set(SAMPLES)
     return [pytest.param(name, marks=() if name in first else pytest.mark.thorough) for name in SAMPLES]
 
 
 class Asking:
-    """Asks one Trace, whose views are set up once."""
+    """Runs queries on one Trace, whose views are set up once."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -56,7 +56,7 @@ class Asking:
         return answer_query(self.trace, question, params, session=self.session)
 
     def is_refused(self, name: str) -> bool:
-        """Return whether the Trace lacks what a query needs; then every sentence of that must be in the error."""
+        """Return whether a query needs something missing from the Trace. If so, the error must contain every reason."""
         missing = lacks(find_query(name), self.trace)
         if missing:
             with pytest.raises(QueryError, match=re.escape(" ".join(missing).rstrip("."))):

@@ -1,4 +1,4 @@
-"""Traces that several files of these tests read."""
+"""Fixtures that several test files here use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def released_servers(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """Return the Trace of the released faults of servers, which no test may change."""
+    """Return the Trace of the released server faults, which no test may change."""
     return ingest_logs(real_data("infinitehbd"), tmp_path_factory.mktemp("released") / "servers")
 
 
 @pytest.fixture
 def write_sql(tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that writes SQL to a file, and returns its path."""
+    """Return a function that writes SQL to a file and returns the file's path."""
 
     def write(text: str) -> Path:
         path = tmp_path / "mine.sql"

@@ -1,4 +1,4 @@
-"""The failures of the InfiniteHBD release, read from its JSON without tracekit."""
+"""Read the failures in the InfiniteHBD release from its JSON without tracekit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["outages_by_hand"]
 
 
 def outages_by_hand(folder: Path) -> tuple[dict[str, list[tuple[float, float]]], float, float]:
-    """Return when each server was out of service for a fault [d], overlaps as one, and begin and end of the release."""
+    """Return when faults took each server out of service [d], merging overlaps, and the release's begin and end."""
     records = orjson.loads((folder / "fault_trace.json").read_bytes())
     open_of: dict[tuple[str, str], list[float]] = defaultdict(list)
     spans: dict[str, list[tuple[float, float]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Periods to compare: drawn from a population, as a `Period`, or as the rows of a Trace."""
+"""Periods to compare, sampled from a population as a `Period` or as the rows of a Trace."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MONDAY = 17_441
-"""2017-10-02, in days after 1970."""
+"""2017-10-02 in days since 1970."""
 
 
 def population(rng: np.random.Generator, days: int, jobs_a_day: float = 40) -> Period:
-    """Draw days that differ: fewer jobs at weekends, loads of their own, half of the jobs without a wait."""
+    """Sample days with different loads and fewer jobs at weekends, where half of the jobs do not wait."""
     day = np.arange(MONDAY, MONDAY + days)
     rates = jobs_a_day * np.where((day + 3) % 7 >= 5, 0.5, 1.0) * rng.gamma(8, 1 / 8, days)
     counts = rng.poisson(rates)
@@ -93,7 +93,7 @@ def planted(
     later_s: float = 0.0,
     failed: float = 0.1,
 ) -> list[dict[str, Any]]:
-    """Return jobs of so many days: run times times `slower`, waits plus `later_s`, a share of `failed` jobs."""
+    """Return jobs over several days, with run times times `slower`, waits plus `later_s`, and a `failed` share."""
     begin = dt.datetime.fromisoformat(first)
     rows: list[dict[str, Any]] = []
     for day in range(days):

@@ -54,7 +54,7 @@ def test_the_summary_counts_trials_and_jobs(logs: Path) -> None:
         ("traceback_from_crash", "user", 1, 0.333333, 1),
     ]
     assert "note: 4 logs read" in result.stderr
-    assert "note: 1 attempts show no failure in their logs" in result.stderr
+    assert "note: 1 attempts have no sign of a failure in their logs" in result.stderr
     table = run("classify-logs", logs).stdout
     assert "gpu_out_of_memory" in table
 
@@ -82,7 +82,7 @@ def test_a_trace_gets_the_table_and_answers_the_query(logs: Path, trace: Path) -
     assert result.returncode == 0, result.stderr
     for said in (
         "1 attempts did not fail",
-        "1 logs belong to no attempt of the Trace",
+        "1 logs belong to no attempt in the Trace",
         "1 failed jobs of the Trace have no",
     ):
         assert said in result.stderr

@@ -178,7 +178,7 @@ def test_a_mapping_file_reads_any_log(tmp_path: Path) -> None:
     assert_one_line(
         run("ingest", tmp_path / "log.csv", "--map", "m", "--format", "swf", "-o", tmp_path / "u"), "docs/mapping.md"
     )
-    assert_one_line(run("formats", "--template", "swf"), "only the format csv has a template")
+    assert_one_line(run("formats", "--template", "swf"), "only the csv format has a template")
 
 
 def test_an_output_inside_the_source_is_refused(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_released_file_from_a_mirror_is_checked_and_the_next_command_works(
     (file,) = all_datasets()["alibaba-dlrm"].files
     assert line == (
         f"{name}: fetched, 2,118,900 bytes, {file.sha256} "
-        "(SHA-256 recorded from copies of this revision; none is published)"
+        "(SHA-256 computed from copies of this revision; none is published)"
     )
     assert following == f"Next: tracekit analyze '{raw}' -o out --format alibaba-dlrm"
     (folder / name).unlink()

@@ -1,4 +1,4 @@
-"""A file server on this machine with every fault that servers on the net have."""
+"""A local file server with all faults that servers on the Internet may have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Served:
-    """One path of the server and how it behaves."""
+    """One path on the server, with its behaviour."""
 
     content: bytes = CONTENT
     status: int = 200
@@ -33,24 +33,24 @@ class Served:
     ranges: bool = True
     with_length: bool = True
     breaks_after: int | None = None
-    """Bytes of one answer after which the connection is cut."""
+    """Number of bytes in a response after which the connection is cut."""
     breaks: int = 1_000
-    """Answers that are cut before the server is well."""
+    """Number of responses that are cut before the server works."""
     pause: float = 0.0
     """Silence before the content [s]."""
     location: str | None = None
     resumed: bytes | None = None
-    """Content of which it sends the rest, where it resumes, whatever the condition."""
+    """Content whose rest the server sends when it resumes, regardless of the condition."""
     shift: int = 0
-    """By how many bytes the part that it sends begins later than asked for."""
+    """Number of bytes by which the sent part begins later than requested."""
     stalls_after: int | None = None
-    """Bytes after which it waits until `gate` is set."""
+    """Number of bytes after which the server waits until `gate` is set."""
     gate: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
 class Server:
-    """What it serves, and what it was asked for: (path, Range, status)."""
+    """The paths that the server serves, and the requests it received as (path, Range, status)."""
 
     content: bytes = CONTENT
     sha256: str = SHA256
@@ -65,7 +65,7 @@ class Server:
 
     @property
     def ranges(self) -> list[str | None]:
-        """The Range of every request."""
+        """The Range header of every request."""
         return [asked for _, asked, _ in self.asked]
 
 
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked, condition = self.headers.get("Range"), self.headers.get("If-Range")
         if not asked or not served.ranges or served.status != 200:
             return 0
-        # A weak tag names no bytes, so that it never lets a range through (RFC 9110, 13.1.5).
+        # A weak tag does not identify bytes, so it never allows a range (RFC 9110, 13.1.5).
         if (
             served.resumed is None
             and condition is not None
@@ -151,7 +151,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def make_dataset() -> Callable[..., Dataset]:
-    """Return a function that makes a dataset of one file, data.tar.gz, or of the files given."""
+    """Return a function that makes a dataset of one file, data.tar.gz, or of given files."""
 
     def make(*urls: str, files: tuple[RemoteFile, ...] = (), **facts: object) -> Dataset:
         if not files:
@@ -165,7 +165,7 @@ def make_dataset() -> Callable[..., Dataset]:
 
 
 class Heard(Progress):
-    """Keeps what was reported."""
+    """Stores everything that is reported."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -1,13 +1,13 @@
-"""What the pages of docs/ promise, taken out of them and carried out.
+"""Extract the examples on the pages of docs/, run them and check their output.
 
-A block of language `sh` is run; a block of language `text` right below it says what it prints. There a line `...`
-stands for any lines, and `...` inside a line for any text. A comment right above a block changes that:
+A block in the language `sh` is run. A block in the language `text` right below it shows its output, where a line `...`
+stands for any lines and `...` inside a line for any text. A comment right above a block changes this:
 
-    <!-- not run: why -->     it is left alone
-    <!-- file: NAME -->       it is written to NAME
+    <!-- not run: why -->     the block is not run
+    <!-- file: NAME -->       the block is written to NAME
 
-A line of the shell that is one tracekit command, or a script of the page, runs inside this process, which spares the
-imports; the shell gets what stands behind its pipe, and all other lines.
+A shell line that is one tracekit command, or a script from the page, runs inside this process, which saves the imports.
+The shell runs all other lines, and the part of a line after a pipe.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _BLOCK = re.compile(
 
 @dataclass
 class Block:
-    """A fenced block of a page."""
+    """A fenced block on a page."""
 
     language: str
     text: str
     line: int
-    """Where it begins on the page, from 1."""
+    """Line at which the block begins on the page, from 1."""
     file: str | None
-    """Where it is to be written."""
+    """File to which the block is written."""
     run: bool
-    """Whether it is a command that is to be run."""
+    """Whether the block is a command to run."""
     prints: str | None = None
-    """What the page says that it prints."""
+    """Output that the page shows."""
 
 
 _COMMAND = re.compile(
@@ -65,7 +65,7 @@ _LOOP = re.compile(r"^for (?P<name>\w+) in (?P<values>[\w ]+); do\n(?P<body>.*?)
 
 
 def _lines(commands: str) -> list[str]:
-    """Return the lines of shell commands, each round of a loop with its own."""
+    """Return the lines of shell commands, with separate lines for each iteration of a loop."""
 
     def unrolled(loop: re.Match[str]) -> str:
         return "".join(loop["body"].replace(f"${loop['name']}", value) for value in loop["values"].split())
@@ -74,7 +74,7 @@ def _lines(commands: str) -> list[str]:
 
 
 def blocks(page: str) -> list[Block]:
-    """Return the fenced blocks of a page below docs/, each with the output that the page shows for it."""
+    """Return the fenced blocks on a page below docs/, each with the output that the page shows for it."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found: list[Block] = []
     shown = False
@@ -97,7 +97,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def differences(printed: str, shown: str) -> list[str]:
-    """Return the first line of `shown` that is not in `printed` where it should be; empty when all are."""
+    """Return the first line of `shown` that is missing at its place in `printed`, or [] if none is missing."""
     lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
     rest = 0
     anywhere = False
@@ -120,7 +120,7 @@ def _same(printed: str, shown: str) -> bool:
 
 
 class Reader:
-    """Somebody who follows a page, in a folder that looks like a checkout.
+    """A reader who follows a page, in a folder that looks like a checkout.
 
     Parameters
     ----------
@@ -146,13 +146,13 @@ class Reader:
             "PYTHONUNBUFFERED": "1",  # the order of a terminal
         }
         self.alone = False
-        """Whether every command is a process of its own."""
+        """Whether every command runs as a separate process."""
 
     def follow(self, page: str, instead: Mapping[str, str | None] | None = None) -> int:
-        """Do what the page says, and return the number of commands; fails where the page is wrong.
+        """Do what the page says, and return the number of commands. Fail if the page is wrong.
 
-        `instead` makes it short: a block of commands in which one of these texts stands is left out, where the text
-        goes with None, or run with other words for it, whatever it then prints. Each text must stand in one.
+        `instead` shortens this. If a block of commands contains one of its keys, the block is left out if the value is
+        None. If not, the value replaces the key, and any output is accepted. Each key must occur in a block.
         """
         run = 0
         unmet = dict(instead or {})
@@ -182,7 +182,7 @@ class Reader:
     def _line(self, line: str, where: str) -> str:
         found = _COMMAND.fullmatch(line)
         if found is None or self.alone:
-            self.alone |= line.startswith("pip ")  # what is installed is found by processes that begin later
+            self.alone |= line.startswith("pip ")  # only processes that begin later find installed packages
             return self._shell(line, where)
         out, err = io.BytesIO(), io.BytesIO()
         dropped = found["err"] in {" 2>/dev/null", " 2> /dev/null"}
@@ -199,12 +199,12 @@ class Reader:
         return out.getvalue().decode() + printed
 
     def _inside(self, words: list[str], out: io.BytesIO, err: io.BytesIO) -> int:
-        """Run a command with these streams, which may be one, in the order of a terminal; return its exit code."""
+        """Run a command with these streams, which may be the same, in a terminal's order. Return its exit code."""
         streams = [io.TextIOWrapper(to, encoding="utf-8", line_buffering=True) for to in (out, err)]
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(sys, "argv", words if words[0] == "tracekit" else words[1:]))
             stack.enter_context(mock.patch.object(sys, "path", [str(self.folder), *sys.path]))
-            # Who interrupts the tests interrupts them, and not the command.
+            # An interruption must stop the tests and not only the command.
             stack.enter_context(mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext))
             stack.enter_context(contextlib.redirect_stdout(streams[0]))
             stack.enter_context(contextlib.redirect_stderr(streams[1]))
@@ -217,7 +217,7 @@ class Reader:
         for stream in streams:
             stream.flush()
         for stream in streams:
-            stream.detach()  # which would close what the other one writes to
+            stream.detach()  # closing it would close the target of the other stream
         return code
 
     def _shell(self, commands: str, where: str, given: bytes = b"") -> str:
@@ -236,5 +236,5 @@ class Reader:
 
 
 def pages() -> Iterator[Path]:
-    """Yield every Markdown page of docs/."""
+    """Yield every Markdown page in docs/."""
     yield from sorted(DOCS.rglob("*.md"))

@@ -1,7 +1,7 @@
-"""`pip install ./FOLDER` without a network: the modules of FOLDER, and what its pyproject.toml registers.
+"""Imitate `pip install ./FOLDER` without a network, for the modules and entry points of FOLDER.
 
-Writes into the folder $TOOLS, which is on PYTHONPATH, what pip would write into site-packages. A real installation
-needs the build backend, which a test cannot fetch.
+The script writes what pip would write to site-packages to the folder $TOOLS, which is on PYTHONPATH. A real
+installation needs the build backend, which a test cannot fetch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def install(folder: Path, into: Path) -> None:
-    """Copy the modules and write the entry points of a package."""
+    """Copy a package's modules and write its entry points."""
     with (folder / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     for module in folder.glob("*.py"):

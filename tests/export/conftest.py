@@ -1,4 +1,4 @@
-"""Fixtures for exports: a Trace small enough for paper, and a function that exports rows."""
+"""Fixtures for exports: a Trace small enough to check by hand, and a function that exports a Trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = [
      "submit_time": "2020-04-02 00:00:00", "start_time": "2020-04-02 00:00:30", "end_time": "2020-04-02 00:02:10",
      "run_s": 100, "queue_s": 30, "cpu_count": 16, "memory_gib": 64, "gpu_model": "V100", "node_count": 1,
      "time_limit_s": 3600, "attempt_count": 1},
-    # Two attempts of 50 s and 25 s, a gap of 25 s between them.
+    # Two attempts of 50 s and 25 s, with a gap of 25 s between them.
     {"job_id": "b", "cluster": "Earth", "vc": "blue", "user": "bob", "status": "failed", "gpu_count": 8,
      "submit_time": "2020-04-02 00:01:00", "start_time": "2020-04-02 00:01:00", "end_time": "2020-04-02 00:02:40",
      "run_s": 100, "queue_s": 0, "attempt_count": 2},
@@ -30,17 +30,17 @@ SMALL = [
     {"job_id": "c", "cluster": "Earth", "vc": "red", "user": "ann", "status": "completed", "gpu_count": 0,
      "submit_time": "2020-04-02 00:01:10", "start_time": "2020-04-02 00:01:10", "end_time": "2020-04-02 00:01:20",
      "run_s": 10, "queue_s": 0, "cpu_count": 2},
-    # Cancelled in the queue after 20 s.
+    # Cancelled after 20 s in the queue.
     {"job_id": "d", "cluster": "Earth", "vc": "red", "user": "cat", "status": "cancelled", "gpu_count": 1,
      "submit_time": "2020-04-02 00:02:00", "end_time": "2020-04-02 00:02:20", "attempt_count": 0},
-    # A quarter of a GPU; still runs.
+    # A quarter of a GPU, still running.
     {"job_id": "e", "cluster": "Earth", "vc": "red", "user": "ann", "status": "running", "gpu_count": 0.25,
      "submit_time": "2020-04-02 00:03:00", "start_time": "2020-04-02 00:03:05", "queue_s": 5},
     # Half a GPU for 12.4 s, submitted together with g.
     {"job_id": "f", "cluster": "Earth", "vc": "red", "user": None, "status": "timeout", "gpu_count": 0.5,
      "submit_time": "2020-04-02 00:04:00", "start_time": "2020-04-02 00:04:01", "end_time": "2020-04-02 00:04:13.400",
      "run_s": 12.4, "queue_s": 1},
-    # No machine count, no time.
+    # No machine count and no times.
     {"job_id": "g", "cluster": "Earth", "vc": "red", "user": "ann", "status": "unknown",
      "submit_time": "2020-04-02 00:04:00"},
 ]  # fmt: skip
@@ -57,13 +57,13 @@ ATTEMPTS = [
 
 @pytest.fixture(scope="session")
 def small(make_trace: Callable[..., Trace]) -> Trace:
-    """Return a Trace of seven jobs: a, b and f can be replayed on GPUs, c on CPUs, d, e and g not at all."""
+    """Return a Trace of seven jobs. a, b and f can be replayed on GPUs, c on CPUs, and d, e and g not at all."""
     return make_trace(jobs=SMALL, attempts=ATTEMPTS)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., tuple[Path, Exported]]:
-    """Return a function that exports, and gives the main file and the log: `run(trace, "swf", jobs="all")`."""
+    """Return a function such as `run(trace, "swf", jobs="all")` that exports and returns the main file and the log."""
     numbers = itertools.count()
 
     def run_export(trace: Trace, to: str, name: str = "out.csv", **options: Any) -> tuple[Path, Exported]:

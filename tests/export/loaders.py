@@ -1,7 +1,7 @@
-"""What each simulator's loader asks of a file, stated as schemas and readers of a few lines.
+"""Requirements of each simulator's loader, written as schemas and short readers.
 
-Each reader stops at what its loader would stop at, or take wrongly, and returns the jobs as the loader has them: when
-they come, how long they run, and on how many processors. The targets name where the rules come from.
+Each reader fails at input on which its loader would fail or that its loader would misread. It returns the jobs as the
+loader sees them, with arrival, run time and number of processors. The targets name the sources of these rules.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ JobKind = tuple[str, int]
 
 
 class Loaded(NamedTuple):
-    """A job as a simulator has it."""
+    """A job as a simulator sees it."""
 
     submit: float
-    """Seconds from the first submission on."""
+    """Seconds since the first submission."""
     run: float
     """Seconds."""
     size: float
-    """GPUs, or cores."""
+    """Number of GPUs or cores."""
 
 
 class GavelJob(NamedTuple):
@@ -48,7 +48,7 @@ class GavelJob(NamedTuple):
 
 
 def read_gavel(path: Path) -> list[GavelJob]:
-    """Read ten fields a line: type, command, folder, argument, data flag, steps, scale, weight, SLO, arrival."""
+    """Read ten fields per line: type, command, folder, argument, data flag, steps, scale, weight, SLO, arrival."""
     jobs = []
     for line in path.read_bytes().decode().split("\n")[:-1]:
         kind, command, folder, argument, data, steps, scale, weight, slo, arrival = line.split("\t")
@@ -65,7 +65,7 @@ def read_gavel(path: Path) -> list[GavelJob]:
 
 
 def read_throughputs(path: Path) -> dict[str, dict[JobKind, dict[str | JobKind, Any]]]:
-    """Read steps a second by GPU, by (type, scale), alone ('null') or beside another (type, scale)."""
+    """Read steps per second by GPU and (type, scale), alone ('null') or next to another (type, scale)."""
     return {
         worker: {
             ast.literal_eval(kind): {
@@ -78,7 +78,7 @@ def read_throughputs(path: Path) -> dict[str, dict[JobKind, dict[str | JobKind, 
 
 
 def load_gavel(path: Path) -> list[Loaded]:
-    """Gavel: a job runs for its steps over the throughput of its type on as many GPUs."""
+    """Load Gavel's jobs, which run for their steps divided by their type's throughput on as many GPUs."""
     rates = read_throughputs(path.with_name(f"{path.stem}.throughputs.json"))["v100"]
     return [Loaded(j.arrival, j.steps / rates[j.kind, j.scale]["null"], j.scale) for j in read_gavel(path)]
 
@@ -89,7 +89,7 @@ _TIRESIAS_MODELS = {
 
 
 def read_tiresias(path: Path) -> list[dict[str, Any]]:
-    """Read a job trace: commas, one header line, digits are whole numbers, times in seconds from 0 on."""
+    """Read a job trace in CSV with one header line, whole numbers, and times in seconds from 0 on."""
     jobs: list[dict[str, Any]] = [
         {name: int(text) if text.isdigit() else text for name, text in row.items()} for row in _table(path)
     ]
@@ -105,13 +105,13 @@ def read_tiresias(path: Path) -> list[dict[str, Any]]:
 
 
 def read_cluster(path: Path) -> dict[str, int]:
-    """Read a cluster specification of Tiresias: one line below the header."""
+    """Read a cluster specification of Tiresias, which has one line below the header."""
     (row,) = _table(path)
     return {name: int(text) for name, text in row.items()}
 
 
 def load_tiresias(path: Path) -> list[Loaded]:
-    """Tiresias: no job may be wider than the cluster, or it waits for ever."""
+    """Load Tiresias's jobs. A job with more GPUs than the cluster would wait forever."""
     jobs = read_tiresias(path)
     cluster = read_cluster(path.with_name(f"{path.stem}.cluster.csv"))
     gpus = cluster["num_switch"] * cluster["num_node_p_switch"] * cluster["num_gpu_p_node"]
@@ -124,7 +124,7 @@ _TEXT_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _swf_lines(path: Path) -> list[list[float]]:
-    """Read lines of 18 numbers; those that begin with a semicolon are comments."""
+    """Read lines of 18 numbers, where lines that begin with a semicolon are comments."""
     rows = []
     for line in path.read_text().splitlines():
         if line.startswith(";"):
@@ -142,13 +142,13 @@ def _swf_lines(path: Path) -> list[list[float]]:
 
 
 def load_swf(path: Path) -> list[Loaded]:
-    """SWF: field 2 is the submission, 4 the run time, 5 the processors held, 8 those asked for; -1 is unknown."""
+    """Load SWF: submission (field 2), run time (4), processors allocated (5) and requested (8), or -1 if unknown."""
     rows = _swf_lines(path)
     return [Loaded(row[1] - rows[0][1], row[3], row[4] if row[4] > 0 else row[7]) for row in rows]
 
 
 def load_accasim(path: Path) -> list[Loaded]:
-    """AccaSim: whole numbers, requested processors and memory known, a system in which each job fits."""
+    """Load AccaSim's jobs: whole numbers, known requests for processors and memory, and a system that fits each job."""
     assert all(_NUMBER.fullmatch(f) for line in path.read_text().splitlines() if line[0] != ";" for f in line.split())
     system = json.loads(path.with_suffix(".config").read_text())
     assert set(system) == {"system_name", "equivalence", "groups", "resources"}
@@ -199,7 +199,7 @@ _BATSIM = {
 
 
 def load_batsim(path: Path) -> list[Loaded]:
-    """Batsim: every profile is there, ids are distinct, and no job needs more than the platform has."""
+    """Load Batsim's jobs: every profile exists, ids are distinct, and no job needs more than the platform has."""
     workload = json.loads(path.read_text())
     jsonschema.Draft202012Validator(_BATSIM).validate(workload)
     jobs = workload["jobs"]
@@ -210,11 +210,11 @@ def load_batsim(path: Path) -> list[Loaded]:
 
 
 _BLOX_ITERATION_S = 0.78
-"""Of res50, in the profiles of Blox."""
+"""Values of res50 in Blox's profiles."""
 
 
 def load_blox(path: Path) -> list[Loaded]:
-    """Blox: no header, five values a line, and a profile for each number of GPUs."""
+    """Load Blox's jobs: no header, five values per line, and a profile for each number of GPUs."""
     jobs = []
     for number, line in enumerate(path.read_text().splitlines()):
         job, model, arrival, iterations, gpus = line.split(",")
@@ -231,7 +231,7 @@ _HELIOS_STATES = {
 
 
 def load_helios(folder: Path) -> list[Loaded]:
-    """Helios' simulator: jobs with GPUs since April 2020 by submission, VCs with whole nodes of 8 on each day."""
+    """Load Helios's jobs: GPU jobs since April 2020 by submission, and VCs with whole 8-GPU nodes on each day."""
     begin = dt.datetime(2020, 4, 1)
     jobs = []
     for log in sorted(folder.glob("*/cluster_log.csv")):
@@ -256,7 +256,7 @@ def load_helios(folder: Path) -> list[Loaded]:
 
 
 def load_pai(path: Path) -> list[Loaded]:
-    """PAI's simulator: columns that its reader turns to numbers; GPUs count for each instance."""
+    """Load PAI's jobs from columns that its reader converts to numbers, with GPUs counted per instance."""
     jobs = []
     for number, row in enumerate(_table(path)):
         assert int(row["job_id"]) == number
@@ -301,7 +301,7 @@ _OPENDC_FRAGMENTS = pa.schema(
 
 
 def load_opendc(folder: Path) -> list[Loaded]:
-    """OpenDC: the types of its schemas; each task has fragments as long as itself, and asks for no more than it has."""
+    """Load OpenDC's tasks: its schemas' types, fragments as long as their task, and no request above the capacity."""
     assert pq.read_schema(folder / "tasks.parquet").equals(_OPENDC_TASKS)
     assert pq.read_schema(folder / "fragments.parquet").equals(_OPENDC_FRAGMENTS)
     tasks = pq.read_table(folder / "tasks.parquet").to_pylist()
@@ -320,7 +320,7 @@ def load_opendc(folder: Path) -> list[Loaded]:
 
 
 def load_csv(path: Path) -> list[Loaded]:
-    """Our own table: the mapping beside it names columns that are there; jobs on GPUs whose run time is known."""
+    """Load our own table: GPU jobs with known run times, and a mapping that names existing columns."""
     rows = _table(path)
     mapping = tomllib.loads(path.with_name(f"{path.stem}.map.toml").read_text())
     named = {c if isinstance(c, str) else c["column"] for c in mapping["jobs"]["columns"].values()}
@@ -336,7 +336,7 @@ def load_csv(path: Path) -> list[Loaded]:
 
 
 def _seconds(time: str) -> float:
-    """Return a date as seconds since 1970, or the seconds of a log without dates."""
+    """Return a date as seconds since 1970, or the seconds in a log without dates."""
     return float(time) if _TEXT_NUMBER.fullmatch(time) else dt.datetime.fromisoformat(time).timestamp()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of fits share."""
+"""Fixtures that the tests of fits share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAPPING = Path(__file__).parents[2] / "docs" / "mapping" / "philly_jobs.toml"
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_blas_thread() -> Iterator[None]:
-    """Fit as `tracekit.fit` does, also where a test calls what is below it."""
+    """Use one BLAS thread, as `tracekit.fit` does, even if a test calls inner functions directly."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 
@@ -49,7 +49,7 @@ def fitted(log: Trace, once: Callable[[str, Callable[[Path], Any]], Any]) -> Wor
 
 @pytest.fixture(scope="session")
 def philly_list(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """Return the Trace of the released list of Philly's jobs, which no test may change."""
+    """Return the Trace of the released Philly job list, which no test may change."""
     folder = tmp_path_factory.mktemp("philly")
     (folder / "source").mkdir()
     shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), folder / "source")
@@ -58,6 +58,6 @@ def philly_list(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="session")
 def philly_model(philly_list: Trace) -> WorkloadModel:
-    """Return the model of the released list of Philly's jobs, which no test may change."""
+    """Return the model of the released Philly job list, which no test may change."""
     model: WorkloadModel = tracekit.fit(philly_list, replicates=0, scores=0)
     return model

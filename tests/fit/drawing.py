@@ -1,4 +1,4 @@
-"""Samples of known families, rounded and censored as logs are."""
+"""Samples from known families, rounded and censored like logs."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ KNOWN: dict[str, dict[str, float]] = {
         "scale_3": 40000.0,
     },
 }
-"""Parameters of every family that a log could have [s]."""
+"""Realistic parameters of every family [s]."""
 
 
 def draw(name: str, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return durations of a family, by scipy's own generators."""
+    """Return durations sampled from a family by scipy's own generators."""
     family, named = FAMILIES[name], KNOWN[name]
     if family.parts == 1:
         found: NDArray[np.float64] = getattr(stats, family.scipy)(**named).rvs(size, random_state=rng)
@@ -70,11 +70,11 @@ def draw(name: str, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def censored(durations: NDArray[np.float64], share: float, rng: np.random.Generator) -> Sample:
-    """Return durations rounded to seconds, about `share` of them cut by lognormal ends of observation."""
+    """Return durations rounded to seconds, with a share of about `share` censored at lognormal observation ends."""
     if share == 0:
         return Sample.make(np.round(durations), resolution_s=1.0)
     noise = rng.standard_normal(durations.size) * 1.5
-    # The centre at which the wanted share is cut, by bisection on the logarithm.
+    # Find the centre that censors the wanted share, by bisection on the logarithm.
     low, high = -5.0, 25.0
     for _ in range(60):
         centre = (low + high) / 2

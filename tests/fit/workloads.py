@@ -13,7 +13,8 @@ _START = dt.datetime(2020, 4, 6)
 
 
 def workload(size: int, seed: int = 0) -> dict[str, list[dict[str, Any]]]:
-    """Return jobs and attempts: 1-GPU jobs that complete or fail, 8-GPU jobs that complete; two VCs, four users."""
+    """Return jobs and attempts of two VCs and four users, with 8-GPU jobs that complete and 1-GPU jobs that may
+    fail."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(600, size))
     jobs, attempts = [], []
@@ -40,7 +41,7 @@ def workload(size: int, seed: int = 0) -> dict[str, list[dict[str, Any]]]:
                 "attempt_count": tries,
             }
         )
-        # Two attempts with 50 s between them: what the job held is `run`.
+        # Two attempts with 50 s between them, so the job was allocated GPUs for `run`.
         first = float(round(run / 2)) if failed else run
         for k, part in enumerate([first, run - first][:tries]):
             attempts.append(

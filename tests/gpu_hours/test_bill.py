@@ -195,7 +195,7 @@ def test_the_bill_of_a_sample_is_that_of_its_gpu_hours(
     [
         ({"month": "2026-13"}, "'2026-13' is not a month"),
         ({"month": "2026-1"}, "'2026-1' is not a month"),
-        ({"month": "2026-01", "prices": None}, "a month works only with prices"),
+        ({"month": "2026-01", "prices": None}, "month: works only with prices"),
         ({"jobs": -1}, "is below 0"),
         ({"salt_file": "salt"}, "works only with --anonymize"),
     ],

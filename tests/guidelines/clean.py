@@ -1,4 +1,4 @@
-"""Clusters with no problem that a guideline is about: enough GPUs, a scheduler that starts what fits, nodes alike."""
+"""Clusters without any problem that guidelines look for: enough GPUs, prompt scheduling, and similar nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = (1, 1, 1, 2, 2, 4, 8)
 
 @dataclass(order=True)
 class Job:
-    """A job that is to come; the order is that of submission."""
+    """A future job. Jobs are ordered by submission."""
 
     submit: float
     number: int
@@ -32,14 +32,14 @@ class Job:
 
 
 def clean_world(seed: int) -> Log:
-    """Return 14 days of a cluster of 6 to 12 nodes of 8 GPUs, of which 50 to 70 % are held, or 40 to 50 %.
+    """Return 14 days of a cluster of 6 to 12 8-GPU nodes, with 50 to 70 % (or 40 to 50 %) of the GPUs allocated.
 
-    Jobs come at all hours alike, in sessions of one script of one user. A job takes the emptiest nodes, the fewest
-    where they are free, others where not, and waits only where too few GPUs are free; with an odd seed, gangs have 4
-    GPUs at most, find room on one node most of the time, and half of them are put on two all the same. GPUs are 60 to
-    100 % busy, whatever else is on the node and however the job is spread. A script fails with the risk of its user, of
-    its jobs all or each for itself, somewhere on the way, once; nobody tries again what cannot work. Each of two
-    tenants may use every GPU.
+    Jobs arrive evenly over the day, in sessions of one script of one user. A job takes the emptiest nodes, and as few
+    nodes as possible if they are free. It waits only if too few GPUs are free. With an odd seed, gangs have at most 4
+    GPUs and fit on one node most of the time, but half of them are put on two nodes anyway. GPUs are 60 to 100 % busy,
+    regardless of other jobs on the node and of the job's spread. A script fails once at a random point with its user's
+    risk, either in all of its jobs or independently in each. Nobody retries a job that cannot work. Both tenants may
+    use every GPU.
     """
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(6, 13))
@@ -64,7 +64,7 @@ def clean_world(seed: int) -> Log:
                     queue.remove(waiting)
         if np.isfinite(job.submit) and not _started(log, rng, job, job.submit, free, ends, careless):
             queue.append(job)
-    # Each node fails once, and hits nobody: in the days after the last job.
+    # Each node fails once without affecting a job, in the days after the last job.
     last = max(row["end_time"] for row in log.tables["jobs"])
     for node in range(nodes):
         since = last + dt.timedelta(hours=4 * node + 1)
@@ -74,7 +74,7 @@ def clean_world(seed: int) -> Log:
 
 
 def _jobs(rng: np.random.Generator, nodes: int, load: float, most: int) -> list[Job]:
-    """Return the jobs in order of submission."""
+    """Return the jobs in submission order."""
     users = int(rng.integers(8, 20))
     risks = rng.uniform(0.02, 0.15, users)
     alike = rng.uniform(0, 1)
@@ -105,7 +105,7 @@ def _started(
     ends: list[tuple[float, int, list[tuple[int, list[int]]]]],
     careless: float,
 ) -> bool:
-    """Start a job where enough GPUs are free, and return whether that was so."""
+    """Start a job if enough GPUs are free, and return whether it started."""
     if sum(map(len, free)) < job.gpus:
         return False
     missing, parts = job.gpus, []

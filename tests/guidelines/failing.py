@@ -1,4 +1,4 @@
-"""Clusters whose nodes are alike, or bad to a known degree, with the clustered failures of real users."""
+"""Clusters whose nodes are equal, or bad to a known degree, with clustered failures as from real users."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ BURST_AT = 200 * 3600.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster on which jobs of one GPU land.
+    """A cluster that runs one-GPU jobs.
 
-    Users differ in risk from 2 to 30 %. Each works in sessions: some jobs of one script within a few hours, on the few
-    nodes that happen to be free. A script is broken or not: with `alike` in 1 a job fails when its script is broken, so
-    that the jobs of a session end alike; with 0 each for itself.
+    The users' risks range from 2 to 30 %. Each user works in sessions, which consist of several jobs of one script
+    within a few hours, on the few nodes that happen to be free. With `alike` = 1, a job fails if its script is broken,
+    so that all jobs of a session end in the same way. With 0, each job fails independently.
     """
 
     nodes: int = 40
@@ -27,7 +27,7 @@ class Cluster:
     sessions: int = 800
     alike: float = 0.5
     bad: tuple[int, ...] = ()
-    """Numbers of the nodes on which a job fails with `bad_risk` besides."""
+    """Numbers of the nodes on which a job also fails with the risk `bad_risk`."""
     bad_risk: float = 0.3
 
     def log(self, seed: int) -> Log:
@@ -44,7 +44,7 @@ class Cluster:
             name = f"script{user}-{rng.integers(5)}"
             for _ in range(int(rng.integers(1, 12))):
                 node = int(rng.choice(near))
-                # All is drawn for each job, so that its luck is the same whichever nodes are bad.
+                # Sample everything for each job, so that its outcome does not depend on which nodes are bad.
                 with_others, alone, there = rng.random(3)
                 own = broken if with_others < self.alike else alone < risks[user]
                 failed = bool(own or (there < self.bad_risk and node in self.bad))
@@ -54,7 +54,7 @@ class Cluster:
     def _job(
         self, log: Log, rng: np.random.Generator, submit: float, node: int, failed: bool, user: str, name: str
     ) -> None:
-        # Half of the jobs that fail are tried again, up to five times, on the same node.
+        # Half of the failed jobs are retried up to five times on the same node.
         again = int(rng.integers(-5, 6))
         trials = 1 + max(again, 0) if failed else 1
         status = "failed" if failed else "completed"
@@ -62,7 +62,7 @@ class Cluster:
 
     @staticmethod
     def burst(log: Log, jobs: int = 1000, nodes: int = 30) -> Log:
-        """Add so many jobs of one user that fail after a second within an hour, most of them on few of the nodes."""
+        """Add jobs of one user within an hour that fail after a second, most of them on few of the nodes."""
         rng = np.random.default_rng(0)
         shares = rng.dirichlet(np.full(nodes, 0.5))
         for number, node in enumerate(rng.choice(nodes, size=jobs, p=shares)):
@@ -71,6 +71,6 @@ class Cluster:
 
     @staticmethod
     def storm(log: Log, node: int = 0, attempts: int = 300) -> Log:
-        """Add a job that is tried again so many times on one node, an attempt every ten minutes."""
+        """Add a job with many attempts on one node, one every ten minutes."""
         log.job(0, 600, attempts=("failed",) * attempts, node=f"n{node:02}", user="u1", name="storm")
         return log

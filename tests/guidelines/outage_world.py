@@ -1,7 +1,7 @@
-"""Clusters whose nodes fail under jobs, simulated in plain Python: logs of which the truth is known.
+"""Simulate clusters whose nodes fail under jobs in plain Python, to make logs whose truth is known.
 
-Nothing here is shared with the replay engine. Jobs take whole nodes, in the order of submission, and nobody passes. A
-failing node stops its job, which goes on from its last checkpoint as soon as enough nodes are up and free.
+This module shares nothing with the replay engine. Jobs take whole nodes in submission order, and no job passes another.
+A failing node stops its job, which continues from its last checkpoint as soon as enough nodes are up and free.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 @dataclass
 class Job:
-    """A gang of whole nodes; times in seconds."""
+    """A gang of whole nodes, with times in seconds."""
 
     submit: float
     nodes: int
@@ -30,18 +30,18 @@ class Job:
 
 @dataclass
 class World:
-    """A cluster, its jobs and its outages."""
+    """A cluster with its jobs and outages."""
 
     nodes: int
     jobs: list[Job]
     outages: list[tuple[int, float, float]]
-    """Node, from, to [s]; those of one node do not overlap."""
+    """Node, begin and end [s]. A node's outages do not overlap."""
     period: float = HOUR
-    """Time between two checkpoints, the cost of one included [s]."""
+    """Time between two checkpoints, including the cost of one [s]."""
     cost: float = 60.0
     restart: float = 300.0
     spares: int = 0
-    """The last so many nodes are held free until one of the others is down."""
+    """Number of nodes, counted from the end, that are kept free until another node is down."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Attempt:
     nodes: list[int]
     hit: bool
     lost: float = 0.0
-    """Time in which work was done that is lost [s]."""
+    """Time spent on work that was lost [s]."""
     restart: float = 0.0
 
 
@@ -65,9 +65,9 @@ class Run:
 
 
 def simulate(world: World) -> Run:  # noqa: C901, PLR0912 -- one loop through the events
-    """Return what happens."""
+    """Simulate the world, and return the run."""
     speed = 1 - world.cost / world.period
-    left = [job.work / speed for job in world.jobs]  # time with its checkpoints
+    left = [job.work / speed for job in world.jobs]  # time including checkpoints
     again = [0.0] * len(left)
     events: list[tuple[float, int, int, int]] = []
     for k, job in enumerate(world.jobs):
@@ -109,7 +109,7 @@ def simulate(world: World) -> Run:  # noqa: C901, PLR0912 -- one loop through th
         while waiting:
             k = min(waiting)
             free = [n for n in range(world.nodes) if up[n] and holds[n] < 0]
-            # So many may work at a time; spares are what is above.
+            # This many nodes may work at a time; the others are spares.
             room = world.nodes - world.spares - sum(h >= 0 for h in holds)
             if min(len(free), room) < world.jobs[k].nodes:
                 break
@@ -125,7 +125,7 @@ def simulate(world: World) -> Run:  # noqa: C901, PLR0912 -- one loop through th
 
 
 def wasted_gpu_h(world: World, run: Run) -> float:
-    """Return the GPU-hours that were held and did no lasting work."""
+    """Return the allocated GPU-hours without lasting work."""
     held = sum((a.end - a.start) * len(a.nodes) for a in run.attempts)
     useful = sum(world.jobs[k].work * world.jobs[k].nodes for k in run.ends)
     return (held - useful) * GPUS / HOUR
@@ -138,7 +138,7 @@ def waited_gpu_h(world: World, run: Run) -> float:
 
 
 def rows_of(world: World, run: Run, **more: Any) -> dict[str, list[dict[str, Any]]]:
-    """Return the tables of a Trace: jobs, attempts, placements, nodes and node_events."""
+    """Return the tables jobs, attempts, placements, nodes and node_events of a Trace."""
 
     def at(seconds: float) -> dt.datetime:
         return dt.datetime(2020, 1, 6) + dt.timedelta(milliseconds=round(seconds * 1000))
@@ -196,10 +196,10 @@ def rows_of(world: World, run: Run, **more: Any) -> dict[str, list[dict[str, Any
 
 
 def crowded(rounds: int = 30, away_h: float = 60.0) -> World:
-    """Return a cluster in which a node of each wide gang fails for long, while long jobs hold the only other nodes.
+    """Return a cluster in which a node of each large gang fails for long while long jobs use the only other nodes.
 
-    In each round of five days a gang of 6 of 8 nodes runs for two days, two jobs of one node for 40 hours beside it,
-    and a node of the gang fails after two hours. Later, two jobs of one node wait for a gang of 7.
+    In each five-day round, a gang on 6 of 8 nodes runs for two days, next to two one-node jobs that run for 40 hours,
+    and a node of the gang fails after two hours. Later, two one-node jobs wait for a gang of 7 nodes.
     """
     jobs: list[Job] = []
     outages: list[tuple[int, float, float]] = []
@@ -225,9 +225,9 @@ def steady(
     work_h: float = 10.0,
     **more: Any,
 ) -> World:
-    """Return a cluster with jobs of one node and gangs of `wide`, whose nodes fail at a constant rate.
+    """Return a cluster with one-node jobs and gangs of `wide` nodes, whose nodes fail at a constant rate.
 
-    The first so many nodes are lemons, which fail `times` as often.
+    The first nodes are lemons, which fail `times` times as often.
     """
     rng = np.random.default_rng([seed, nodes, wide])
     jobs: list[Job] = []

@@ -1,4 +1,4 @@
-"""Traces with a problem of known size, and traces without, for the tests of the guidelines."""
+"""Traces with and without a problem of known size, for tests of the guidelines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _BEGIN = dt.datetime(2020, 1, 6)
 
 
 def when(seconds: float) -> dt.datetime:
-    """Return the moment so many seconds after Monday, 6 January 2020."""
+    """Return the time `seconds` after Monday, 6 January 2020."""
     return _BEGIN + dt.timedelta(seconds=seconds)
 
 
 class Log:
-    """Jobs added one by one, with what they held and how busy it was."""
+    """Jobs added one by one, with their GPUs and how busy these were."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[dict[str, Any]]] = {}
@@ -37,7 +37,7 @@ class Log:
         node: str | None = None,
         **more: Any,
     ) -> str:
-        """Add a job, `attempts` being the statuses of attempts of `run_s` each, one by default."""
+        """Add a job with one attempt of `run_s` per status in `attempts`, by default one."""
         name = f"j{len(self.tables.get('jobs', []))}"
         statuses = attempts or (status,)
         start = submit + queue_s
@@ -78,14 +78,14 @@ class Log:
         self.add("placements", job_id=job, attempt=attempt, node_id=node, gpu_index=gpus, gpu_count=len(gpus))
 
     def busy(self, node: str, gpus: list[int], since: float, seconds: float, pct: float) -> None:
-        """Add a sample a minute of each GPU."""
+        """Add one sample per minute for each GPU."""
         for gpu in gpus:
             for minute in range(int(seconds // 60)):
                 time = when(since + 60 * minute)
                 self.add("gpu_utilization", time=time, node_id=node, gpu_index=gpu, utilization_pct=pct)
 
     def used(self, job: str, gpus: float, pct: float) -> None:
-        """State a job's mean utilization of each GPU."""
+        """Set a job's mean utilization of each GPU."""
         self.add("job_usage", job_id=job, gpu_util_pct=pct * gpus)
 
     def nodes(self, names: str, gpus: int) -> None:

@@ -1,4 +1,4 @@
-"""A source read by this process and by workers, and whether the Traces are the same."""
+"""Read a source in this process and with workers, and check that the Traces are the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Heard", "Pickled", "assert_same", "both"]
 
 
 class Pickled:
-    """Workers in this process that get and give nothing but bytes, begin from the last item, and do the first twice."""
+    """Workers in this process that exchange only bytes, begin with the last item, and do the first one twice."""
 
     def __init__(self) -> None:
         self.begun: list[Any] = []
@@ -39,13 +39,13 @@ class Pickled:
             return pickle.loads(pickle.dumps(pickle.loads(sent)(pickle.loads(pickle.dumps(item)))))
 
         if items:
-            done(items[0])  # by a machine that is lost, and never says so
+            done(items[0])  # by a machine that is lost before it reports the result
         found = [done(item) for item in reversed(items)]
         yield from reversed(found)
 
 
 class Heard(Progress):
-    """Keeps what is told."""
+    """Stores the notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -55,7 +55,7 @@ class Heard(Progress):
 
 
 def both(source: Path, place: Path, workers: Workers, **settings: Any) -> Trace:
-    """Return the Trace of this process, after that of the workers was found to be the same."""
+    """Return this process's Trace, after checking that the workers' Trace is the same."""
     alone = ingest_logs(source, place / "alone", **settings)
     together = ingest_logs(source, place / "together", workers=workers, **settings)
     assert_same(alone, together)
@@ -64,7 +64,7 @@ def both(source: Path, place: Path, workers: Workers, **settings: Any) -> Trace:
 
 
 def assert_same(one: Trace, other: Trace) -> None:
-    """Compare the tables row by row, their files by checksum, and all that the manifests say but when."""
+    """Compare tables row by row, their files by checksum, and everything in the manifests except times."""
     assert one.tables == other.tables
     for table in one.tables:
         left, right = one.scan(table).collect(), other.scan(table).collect()

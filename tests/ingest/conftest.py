@@ -1,4 +1,4 @@
-"""Fixtures of the ingest tests: raw files from text, and the rows that come out."""
+"""Fixtures of the ingest tests, for raw files from text and the rows that they give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def write_source(tmp_path: Path) -> Callable[[Mapping[str, str | bytes]], Path]:
-    """Return a function that writes raw files by path into a new folder."""
+    """Return a function that writes raw files, given by path, to a new folder."""
     numbers = itertools.count()
 
     def write(files: Mapping[str, str | bytes]) -> Path:
@@ -53,7 +53,7 @@ def mapped(tmp_path: Path, ingest: Callable[..., Trace]) -> Callable[[str, Mappi
     def run(mapping: str, files: Mapping[str, str | bytes]) -> Trace:
         path = tmp_path / "map.toml"
         path.write_text(mapping)
-        # A tiny input with a record for each fault is mostly faults.
+        # A tiny input with a record for each fault consists mostly of faults.
         return ingest(files, format_name="csv", options={"map": str(path)}, max_reject_share=0.9)
 
     return run
@@ -61,7 +61,7 @@ def mapped(tmp_path: Path, ingest: Callable[..., Trace]) -> Callable[[str, Mappi
 
 @pytest.fixture
 def rows() -> Callable[[Trace, str], list[dict[str, Any]]]:
-    """Return a function that gives a table's rows in order: NULL cells left out, times as text."""
+    """Return a function that returns a table's rows in order, without NULL cells and with times as strings."""
 
     def read(trace: Trace, table: str) -> list[dict[str, Any]]:
         if not trace.has(table):
@@ -76,5 +76,5 @@ def rows() -> Callable[[Trace, str], list[dict[str, Any]]]:
 
 @pytest.fixture
 def found_checks() -> Callable[[Trace], dict[str, tuple[int, int | None]]]:
-    """Return a function that gives the checks that found something: how many, of how many."""
+    """Return a function that returns the numbers found and checked by each check that found something."""
     return lambda trace: {k: (c.count, c.of) for k, c in trace.manifest.checks.items() if c.count}

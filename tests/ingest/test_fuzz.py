@@ -92,7 +92,7 @@ def test_a_case_is_the_same_each_time_and_another_for_another_number(
         (lambda lines: lines[:-1], "Earth/cluster_log.csv: 38 records counted, [39] expected; "),
         (
             lambda lines: [*lines[:-1], lines[-1].replace(b"vc", b"VC")],
-            "Earth/cluster_log.csv: its SHA-256 is not that of the file; Earth/cluster_log.csv: the untouched record",
+            "Earth/cluster_log.csv: its SHA-256 differs from the file's; Earth/cluster_log.csv: the untouched record",
         ),
     ],
     ids=["lost", "changed"],
@@ -124,7 +124,7 @@ def test_a_lost_or_changed_record_is_a_finding(
     ("error", "fault"),
     [
         (SourceError("bad", hint="x" * 5000), "the error has 5005 characters: bad; x"),
-        (SourceError("ValueError: oops"), "the error shows its inside: ValueError: oops"),
+        (SourceError("ValueError: oops"), "the error shows internals: ValueError: oops"),
     ],
 )
 def test_an_unclear_error_is_a_finding(

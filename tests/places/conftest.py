@@ -1,4 +1,4 @@
-"""A store for tests: S3 as moto plays it, on a free port of this machine, which keeps a record of what it is asked."""
+"""A store for tests: S3 emulated by moto on a free local port, with a record of all requests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 BUCKET = "tracekit-tests"
 SECRET = "a-secret-of-the-tests"
 _ACCOUNT = "123456789012"
-"""The account to which moto gives everything."""
+"""The account that owns everything in moto."""
 
 
 class Asked(NamedTuple):
-    """A request for an object, and the bytes that it names; both are 0 where it names none."""
+    """A request for an object with its byte range, whose ends are 0 if there is none."""
 
     method: str
     key: str
@@ -30,21 +30,21 @@ class Asked(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """How many bytes it asks for."""
+        """Number of bytes requested."""
         return self.last - self.first + 1
 
 
 class Store:
-    """The store, as a WSGI application around moto's."""
+    """The store, which is a WSGI application around moto's."""
 
     def __init__(self, application: Any, backend: Any) -> None:
         self._application, self._backend = application, backend
         self._lock = threading.Lock()
         self.asked: list[Asked] = []
         self.fails: Callable[[Asked], tuple[str, str] | None] = lambda _: None
-        """Says with which status and code a request fails, None where it does not."""
+        """Function that returns the status and code with which a request fails, or None if it does not fail."""
         self.lies: Callable[[Asked, bytes], bytes | int | None] = lambda *_: None
-        """Says which bytes, or which size, an answer states instead of the right ones, None where it does not lie."""
+        """Function that returns the wrong bytes or size to put in a response, or None if the response is right."""
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
@@ -72,12 +72,12 @@ class Store:
         return [lie if isinstance(lie, bytes) else content]
 
     def put(self, key: str, content: bytes) -> Address:
-        """Put an object into the bucket, and return its address."""
+        """Put an object into the bucket and return its address."""
         self._backend.put_object(BUCKET, key, content)
         return self.address(key)
 
     def upload(self, folder: Path, key: str) -> Address:
-        """Put the files of a folder into the bucket, and return the address of the folder."""
+        """Put a folder's files into the bucket and return the folder's address."""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 self.put(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())
@@ -90,7 +90,7 @@ class Store:
         return found
 
     def taken(self, key: str = "") -> list[Asked]:
-        """Return the requests for bytes of objects whose key ends so."""
+        """Return the requests for bytes of objects whose keys end in `key`."""
         return [asked for asked in self.asked if asked.method == "GET" and asked.last and asked.key.endswith(key)]
 
     def remove(self, key: str) -> None:
@@ -109,7 +109,7 @@ def _server() -> Iterator[tuple[Store, str]]:
             """Say nothing."""
 
     backend = s3_backends[_ACCOUNT]["aws"]
-    if BUCKET not in backend.buckets:  # moto keeps one store for all servers of a process
+    if BUCKET not in backend.buckets:  # moto keeps one store for all of a process's servers
         backend.create_bucket(BUCKET, "us-east-1")
     store = Store(DomainDispatcherApplication(create_backend_app), backend)
     server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=Silent)
@@ -123,7 +123,7 @@ def _server() -> Iterator[tuple[Store, str]]:
 
 @pytest.fixture
 def store(_server: tuple[Store, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Return the store, which the environment of the test leads to, and which nothing was asked yet."""
+    """Return the store, to which the test's environment points, without any requests so far."""
     found, endpoint = _server
     for name, value in {
         "AWS_ACCESS_KEY_ID": "tests",
@@ -145,6 +145,6 @@ def store(_server: tuple[Store, str], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def fresh_clients() -> None:
-    """Let the next look at a store read the environment again, and forget what failed."""
+    """Make the next access to a store read the environment again, and forget earlier failures."""
     stores._client.cache_clear()
     stores._gone.clear()

@@ -1,4 +1,4 @@
-"""Small networks for tests: simple numbers for links and traffic, and what the auditor and the log say of a run."""
+"""Small networks for tests, with simple numbers for links and traffic, and helpers for audited runs and their logs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def talking(
 ) -> Models:
     """Return models in which a ring of two GPUs takes 0 s in a node, 1 s in a rack and 2 s over the spine.
 
-    A message of 125 MB is 1 Gbit, so that 2 GPUs send 1 Gbit each over links of 1 Gbit/s. A rack of two nodes has one
-    link to the spine.
+    A message of 125 MB has 1 Gbit, so 2 GPUs send 1 Gbit each over links of 1 Gbit/s. A rack of two nodes has one link
+    to the spine.
     """
     models = load_models()
     links = replace(
@@ -46,7 +46,7 @@ def talking(
 
 
 def ideal() -> Models:
-    """Return models in which neither links nor nodes slow a gang."""
+    """Return models in which neither links nor nodes slow a gang down."""
     models = load_models()
     family = TrafficFamily(share=1.0, message_mb=0.0, compute_s=1.0)
     return replace(
@@ -58,7 +58,7 @@ def ideal() -> Models:
 
 
 def run(jobs: Jobs, cluster: Cluster, policy: str, models: Models | None = None, seed: int = 0) -> Outcome:
-    """Return the outcome of a policy, which the auditor found sound."""
+    """Return a policy's outcome after the auditor found no broken law."""
     scenario = Scenario.make(jobs, cluster, models=models, seed=seed)
     outcome = scenario.run(policy, log=True).outcome
     assert outcome.log is not None
@@ -67,7 +67,7 @@ def run(jobs: Jobs, cluster: Cluster, policy: str, models: Models | None = None,
 
 
 def takes(outcome: Outcome) -> list[tuple[int, int, int, int]]:
-    """Return rows (time [ms], job, node, GPUs) of what jobs take, in order."""
+    """Return rows (time [ms], job, node, GPUs) of the GPUs that jobs take, in order."""
     assert outcome.log is not None
     return sorted(
         (int(r["time_ms"]), int(r["job"]), int(r["node"]), int(r["value"]) // 1000)

@@ -1,4 +1,4 @@
-"""What a replay reports about the deadlines that a policy promises to meet."""
+"""Read a replay's report on the deadlines that a policy promises to meet."""
 
 from __future__ import annotations
 

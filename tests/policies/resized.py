@@ -1,4 +1,4 @@
-"""What the tests of policies that resize jobs share."""
+"""Helpers shared by tests of policies that resize jobs."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ ARRAYS = ("first_start_ms", "end_ms", "run_ms", "overhead_ms", "preemptions", "m
 
 
 def elastic(**changes: Any) -> Models:
-    """The built-in models, with changes to M8; linear speed unless told otherwise."""
+    """Return the built-in models with changes to M8, with linear speed by default."""
     models = load_models()
     return replace(models, elastic=replace(models.elastic, **{"sigma": 0.0} | changes))
 
 
 def run(jobs: Jobs, cluster: Cluster, policy: str, models: Models | None = None, seed: int = 0) -> Outcome:
-    """Replay with the log; speed is linear unless models are given."""
+    """Replay with the event log. Speed is linear unless models are given."""
     made = Scenario.make(jobs, cluster, models=elastic() if models is None else models, seed=seed)
     return made.run(policy, log=True).outcome
 
 
 def takes(outcome: Outcome) -> list[tuple[int, int, int]]:
-    """Return (time [s], job, GPUs) of each start, or start anew on another number of GPUs."""
+    """Return (time [s], job, GPUs) of each start or restart with another number of GPUs."""
     found: list[list[int]] = []
     assert outcome.log is not None
     for row in outcome.log.tolist():
@@ -46,9 +46,9 @@ def takes(outcome: Outcome) -> list[tuple[int, int, int]]:
 
 
 def assert_all_work_done(jobs: Jobs, outcome: Outcome) -> None:
-    """Hold the time of each job at its speeds by the log, less overhead, to its work: none ends early or late.
+    """Check that each job's logged time at its speeds, minus overhead, equals its work, so none ends early or late.
 
-    The end is on a millisecond, so that a job may do less than one at its last speed too much.
+    Because ends are whole milliseconds, a job may do up to a millisecond of work too much at its last speed.
     """
     assert outcome.log is not None
     n = len(jobs)
@@ -69,13 +69,13 @@ def assert_all_work_done(jobs: Jobs, outcome: Outcome) -> None:
 
 
 def same(one: Outcome, two: Outcome) -> None:
-    """Hold two runs to the same schedule."""
+    """Check that two runs have the same schedule."""
     for name in ARRAYS:
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
 
 
 def as_switched(cluster: Cluster, outcome: Outcome) -> Cluster:
-    """Return the cluster with the nodes that come and go as the log says."""
+    """Return the cluster with nodes that join and leave as the log says."""
     assert outcome.log is not None
     log = outcome.log[np.isin(outcome.log["kind"], (LOG_KINDS["up"], LOG_KINDS["down"]))]
     return replace(
@@ -87,6 +87,6 @@ def as_switched(cluster: Cluster, outcome: Outcome) -> Cluster:
 
 
 def assert_lawful(jobs: Jobs, cluster: Cluster, outcome: Outcome) -> None:
-    """Hold a run to the auditor's laws, gangs of any size."""
+    """Check a run against the auditor's laws, with gangs of any size."""
     assert outcome.log is not None
     assert audit(jobs, cluster, outcome.log, outcome, gang="elastic") == []

@@ -1,4 +1,4 @@
-"""Random jobs for policies that share GPUs, and the laws that every run of theirs has to keep."""
+"""Random jobs for policies that share GPUs, and the laws that every run must obey."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAME = ("first_start_ms", "end_ms", "run_ms", "preemptions", "migrations", "nod
 
 
 def lawful(jobs: Jobs, cluster: Cluster, policy: str, residents: int) -> Outcome:
-    """Run a policy, audit its log - seats, gangs, work done at the logged speeds - and return the outcome."""
+    """Run a policy, audit its log (seats, gangs, and work done at the logged speeds), and return the outcome."""
     outcome = run_engine(jobs, cluster, policy)
     assert outcome.log is not None
     assert audit(jobs, cluster, outcome.log, outcome, residents=residents) == []
@@ -31,13 +31,13 @@ def lawful(jobs: Jobs, cluster: Cluster, policy: str, residents: int) -> Outcome
 
 
 def same(one: Outcome, other: Outcome) -> bool:
-    """Tell whether two runs are the same to every job."""
+    """Return whether two runs are the same for every job."""
     return all(getattr(one, name).tolist() == getattr(other, name).tolist() for name in _SAME)
 
 
 @st.composite
 def sharing_jobs(draw: st.DrawFn, *, most: int = 12, preemptible: int | None = None, typed: bool = True) -> Jobs:
-    """Jobs with utilizations and classes; `preemptible` sets the class of all."""
+    """Sample jobs with utilizations and classes, or with the same class if `preemptible` is set."""
     jobs = draw(job_lists(most=most, typed=typed))
     count = len(jobs)
     used = draw(st.lists(st.sampled_from([0.1, 0.5, 0.8, 1.0, float("nan")]), min_size=count, max_size=count))

@@ -1,6 +1,7 @@
-"""An auditor of replays: it reads the event log and the inputs, recomputes everything, and names each broken law.
+"""Audit replays: read the event log and the inputs, recompute everything, and name each broken law.
 
-It knows neither the engine nor the policy. What a policy allows (borrowing, sharing, resizing) is said by arguments.
+The auditor knows neither the engine nor the policy. Arguments tell it what a policy allows (borrowing, sharing,
+resizing).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TIMELINE = ("running", "pending", "busy_milli", "free_milli", "fragmented_milli
 
 
 def quotas_of(cluster: Cluster) -> dict[str, list[tuple[int, int]]]:
-    """Return the quotas of a cluster as (from ms, GPUs) steps of each tenant."""
+    """Return a cluster's quotas as (from ms, GPUs) steps for each tenant."""
     return {
         name: [(int(at), int(row[column])) for at, row in zip(cluster.quota_ms, cluster.quota, strict=True)]
         for column, name in enumerate(cluster.tenants)
@@ -62,34 +63,35 @@ def audit(
     preemptive: bool = True,
     checkpoints: Checkpoints | None = None,
 ) -> list[str]:
-    """Return a sentence for every law that a replay breaks; [] for a sound one.
+    """Return a sentence for every law that a replay breaks, or [] if it breaks none.
 
     Parameters
     ----------
     log
-        Rows (time_ms, kind, job, node, gpu, value) as described at `Outcome.log`, tuples or a structured array.
+        Rows (time_ms, kind, job, node, gpu, value) as described at `Outcome.log`, as tuples or a structured array.
     outcome
-        What the engine reports; fields that it lacks are not compared. None checks the log alone.
+        The engine's report. Missing fields are not compared. None checks only the log.
     quotas
-        Steps (from ms, GPUs) per tenant that may not be exceeded by a start; None where the policy borrows.
+        Steps (from ms, GPUs) per tenant that a start may not exceed, or None if the policy borrows.
     residents
-        Jobs that may share a GPU whose index is logged; 1 makes every GPU exclusive.
+        Number of jobs that may share a GPU whose index is logged. With 1, every GPU is exclusive.
     memory
-        Memory of each job on each of its GPUs [1/1000 of a GPU's]; sums on a GPU stay within 1000.
+        Memory of each job on each of its GPUs [1/1000 of a GPU's]. The sum on a GPU must not exceed 1000.
     gang
-        'exact': a job holds devices * milli; 'rounded': at least that (whole blocks or nodes); 'elastic': anything.
+        What a job is allocated: devices * milli ('exact'), at least that (whole blocks or nodes, 'rounded'), or
+        anything ('elastic').
     overhead_ms
-        Cost of a preemption or migration for 1, 2 to 8 and more GPUs; None leaves the figures in the log unchecked.
+        Cost of a preemption or migration for 1, 2 to 8 and more GPUs, or None to leave the log's figures unchecked.
     speed
-        Rate of a running job [ppm] from the places (node, gpu, GPUs) of all that run; None checks no rates.
+        Rate of a running job [ppm] from the places (node, gpu, GPUs) of all running jobs, or None to check no rates.
     placement, fit, relax_ms, scan
-        The rule of placement, to check rejections and what is left waiting at the end; None leaves that out.
+        The placement rule, used to check rejections and jobs that wait at the end, or None to skip these checks.
     conserve
-        No waiting job can be placed at the end of an instant (list policies that skip).
+        Whether no waiting job may be placeable at the end of an instant (list policies that skip).
     preemptive
-        False forbids stop rows.
+        Whether stop rows are allowed.
     checkpoints
-        How jobs save their work where nodes fail; None where none does.
+        How jobs save their work if nodes fail, or None if no node fails.
     """
     ledger = Ledger(jobs, cluster, residents=residents, memory=memory, gang=gang, quotas=quotas)
     ledger.overhead_ms, ledger.speed, ledger.preemptive = overhead_ms, speed, preemptive
@@ -109,13 +111,13 @@ def audit(
 
 
 class _Places:
-    """Checks that need the rule of placement."""
+    """Checks that need the placement rule."""
 
     def __init__(self, ledger: Ledger, placement: str | None, fit: str, relax_ms: tuple[int, ...]) -> None:
         self.ledger, self.placement, self.fit, self.relax_ms = ledger, placement or "consolidate", fit, relax_ms
 
     def fits(self, nodes: NodeMap, job: int) -> bool:
-        """Tell whether a waiting job could start at the ledger's time."""
+        """Return whether a waiting job could start at the ledger's time."""
         ledger = self.ledger
         level = sum(ledger.now - int(ledger.jobs.submit_ms[job]) >= wait for wait in self.relax_ms)
         place = find_place(nodes, ledger.want[job], self.placement, self.fit, level)
@@ -137,7 +139,7 @@ class _Places:
             refused.add(asked)
 
     def check_rejections(self) -> None:
-        """A job is rejected if and only if it cannot be placed on the empty cluster."""
+        """Check that a job is rejected if and only if it cannot be placed on the empty cluster."""
         ledger = self.ledger
         empty = NodeMap(ledger.cluster)
         empty.up = [True] * len(empty.up)
@@ -150,7 +152,7 @@ class _Places:
                 ledger.fail(f"job {job} waits for ever although the empty cluster cannot hold it")
 
     def check_left_waiting(self, *, everyone: bool) -> None:
-        """Who waits when the log ends cannot be placed; where the scan stops, at least one of each domain cannot."""
+        """Check that jobs waiting at the log's end cannot be placed, or at least one per domain if the scan stops."""
         ledger = self.ledger
         if ledger.broken:
             return
@@ -163,7 +165,7 @@ class _Places:
 
 
 def _compare(ledger: Ledger, outcome: object) -> list[str]:
-    """Compare what the engine reports with what the log says."""
+    """Compare the engine's report with the log."""
     found = []
     for name in _PER_JOB:
         if not hasattr(outcome, name):
@@ -194,7 +196,7 @@ def _compare(ledger: Ledger, outcome: object) -> list[str]:
 
 
 def _compare_timeline(ledger: Ledger, timeline: Any) -> list[str]:
-    """Compare each row of the timeline with the state that holds from its time on."""
+    """Compare each row of the timeline with the state from its time on."""
     found = []
     times = [moment.time for moment in ledger.moments]
     rows = {name: getattr(timeline, name).tolist() for name in _TIMELINE if name not in ledger.unknown()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ORIGIN", "make_cluster", "make_jobs"]
 
 ORIGIN = datetime(2020, 1, 1, tzinfo=UTC)
-"""First submission of the jobs made here, unless told otherwise."""
+"""Default time of the first submission of jobs made here."""
 
 
 def make_jobs(
@@ -46,11 +46,11 @@ def make_jobs(
     origin: datetime = ORIGIN,
     sort: bool = True,
 ) -> Jobs:
-    """Jobs of (submit, gpus, run) rows, in seconds (fractions to the millisecond).
+    """Make jobs from (submit, gpus, run) rows, in seconds (fractions to the millisecond).
 
-    Every keyword takes one value for all jobs or one value per row, in the order of the rows. The jobs are called
-    j0, j1, ... by row. Rows are put in the order of submission (ties keep the order of the rows) unless `sort` is
-    false; times count from `origin` and are not shifted to the first submission.
+    Every keyword takes one value for all jobs or one value per row, in row order. The jobs are called j0, j1, ... by
+    row. Rows are sorted by submission (ties keep the row order) unless `sort` is false. Times count from `origin` and
+    are not shifted to the first submission.
     """
     n = len(rows)
     submit = np.array([round(row[0] * 1000) for row in rows], dtype=np.int64)
@@ -110,12 +110,12 @@ def make_cluster(
     absent: Sequence[int] = (),
     origin: str = "written by hand",
 ) -> Cluster:
-    """A cluster of nodes with so many GPUs each.
+    """Make a cluster of nodes with the given numbers of GPUs.
 
-    Keywords of nodes take one value for all or one per node; nodes are put in the order of domain, model and rack
-    (ties keep the order given), and are called n0, n1, ... in that order. `quota` gives each tenant one number of
-    GPUs or (from, GPUs) rows in seconds; `changes` are (time in seconds, node, joins) and `absent` the nodes that are
-    not there at first: both by the index after sorting.
+    Node keywords take one value for all nodes or one per node. Nodes are sorted by domain, model and rack (ties keep
+    the given order), and are called n0, n1, ... in the sorted order. `quota` gives each tenant a number of GPUs or
+    (from, GPUs) rows in seconds. `changes` are (time in seconds, node, joins), and `absent` lists the nodes that are
+    missing at first. Both use the index after sorting.
     """
     n = len(nodes)
     model_names = sorted(set(models if models is not None else _spread(model, n)))
@@ -162,7 +162,7 @@ def make_cluster(
 
 
 def _spread(values: object, n: int) -> list[Any]:
-    """One value per row, of a keyword that takes one value or one per row."""
+    """Return one value per row for a keyword that takes one value or one per row."""
     if isinstance(values, (list, tuple, range, np.ndarray)):
         if len(values) != n:
             msg = f"{len(values)} values for {n} rows"
@@ -172,7 +172,7 @@ def _spread(values: object, n: int) -> list[Any]:
 
 
 def _names(values: str | Sequence[str | None] | None, n: int, given: Sequence[str] | None) -> list[str]:
-    """Sorted names of a column."""
+    """Return the sorted names in a column."""
     if given is not None:
         return sorted(given)
     return sorted({value for value in _spread(values, n) if value is not None})

@@ -1,4 +1,4 @@
-"""Private cells in plain Python: every block of every node is looked at, at every step."""
+"""Private cells in plain Python, which checks every block of every node at every step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["cells_oracle"]
 
 
 def cells_oracle(jobs: Jobs, cluster: Cluster, mechanism: Cells, overhead_ms: tuple[int, int, int]) -> OracleOutcome:
-    """Replay jobs in the cells and with the guarantees of a mechanism."""
+    """Replay jobs in a mechanism's cells and with its guarantees."""
     return _CellsOracle(jobs, cluster, mechanism, overhead_ms).run()
 
 
@@ -81,7 +81,7 @@ class _CellsOracle(Replay):
                 self.inside.up[cell] = True
 
     def find_inside(self, job: int) -> list[Take] | None:
-        """Place a job in cells of its VC, bind them, and evict who is in its way; None where it must wait."""
+        """Place a job in its VC's cells, bind them, and evict jobs in its way. Return None if it must wait."""
         place = _buddy(self.inside, self.inside_want[job])
         if place is None:
             return None
@@ -102,7 +102,7 @@ class _CellsOracle(Replay):
         return real
 
     def find_outside(self, job: int) -> list[Take] | None:
-        """Return a block of GPUs that nobody uses, outside bound cells if there is one."""
+        """Return an unused block of GPUs, outside bound cells if possible."""
         apart = self.nodes.copy()
         for node, taken in enumerate(self.cells_bound()):
             apart.cells[node] = [a or b for a, b in zip(apart.cells[node], taken, strict=True)]
@@ -114,7 +114,7 @@ class _CellsOracle(Replay):
         return _buddy(self.nodes, want)
 
     def block_for(self, cell: int) -> tuple[int, int] | None:
-        """Return the smallest free block for a cell, of equals the one with fewest GPUs of jobs that make way."""
+        """Return the smallest free block for a cell and, among equals, the one with the fewest evictable GPUs."""
         chain, size = int(self.private.rack[cell]), int(self.private.gpus[cell])
         taken = self.cells_bound()
         found = []
@@ -135,7 +135,7 @@ class _CellsOracle(Replay):
         return node, at
 
     def cells_bound(self) -> list[list[bool]]:
-        """Return which GPUs of each node a private cell is bound to."""
+        """Return which GPUs on each node are bound to a private cell."""
         taken = [[False] * gpus for gpus in self.nodes.gpus]
         for cell, (node, at) in self.bound.items():
             for gpu in range(at, at + int(self.private.gpus[cell])):
@@ -144,7 +144,7 @@ class _CellsOracle(Replay):
         return taken
 
     def soft(self, node: int, at: int, length: int) -> int:
-        """Return how many GPUs of a block are held by jobs that make way."""
+        """Return how many GPUs in a block are used by jobs that can be evicted."""
         held = [
             (where, gpu)
             for job in self.running
@@ -155,7 +155,7 @@ class _CellsOracle(Replay):
         return sum(where == node and at <= gpu < at + length for where, gpu in held)
 
     def clear(self, node: int, gpu: int) -> None:
-        """Evict the job that holds a GPU, if there is one."""
+        """Evict the job that uses a GPU, if there is one."""
         for job in sorted(self.running):
             if any(where == node and first <= gpu < first + n for where, first, n in self.state[job].place):
                 assert not self.guaranteed[job]

@@ -1,4 +1,4 @@
-"""Small nodes with divided GPUs for tests, and the placement rules in plain Python, from their definitions."""
+"""Small nodes with divided GPUs for tests, and the placement rules written in plain Python from their definitions."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 Task = tuple[int, int, int, int, str]
-"""CPU [milli-cores], memory [MiB], GPUs, milli-GPU of each, accepted models."""
+"""CPU [milli-cores], memory [MiB], GPUs, milli-GPU on each, and accepted models."""
 
 
 def a_workload(*tasks: Task) -> Tasks:
-    """Tasks by shape, in the order given."""
+    """Make tasks by shape, in the given order."""
     columns = [np.array([task[i] for task in tasks], dtype=np.int64) for i in range(4)]
     return group_tasks(columns[0], columns[1], columns[2], columns[3], [task[4] for task in tasks])
 
 
 def a_supply(*nodes: tuple[int, int, int, str]) -> Supply:
-    """Nodes of (CPU, memory, GPUs, model)."""
+    """Make nodes from (CPU, memory, GPUs, model)."""
     models = sorted({node[3] for node in nodes})
     columns = [np.array([node[i] for node in nodes], dtype=np.int64) for i in range(3)]
     return Supply(columns[0], columns[1], columns[2], np.array([models.index(node[3]) for node in nodes]), models)
@@ -51,7 +51,7 @@ def a_supply(*nodes: tuple[int, int, int, str]) -> Supply:
 def a_state(
     rule: str, nodes: list[tuple[int, int, int, str]], tasks: list[Task], expected: list[Task] | None = None
 ) -> Fractions:
-    """Empty nodes for tasks of the given shapes; the tasks are the expected workload unless told otherwise."""
+    """Make empty nodes for tasks of the given shapes, which are the expected workload by default."""
     workload = a_workload(*tasks)
     wanted = expected_workload(a_workload(*(expected or tasks)), 1.0)
     return fractions(a_supply(*nodes), workload, wanted, rule)
@@ -59,14 +59,14 @@ def a_state(
 
 @dataclass
 class Node:
-    """One node, kept by hand."""
+    """One node, whose state is kept in plain Python."""
 
     cpu: int
     memory: int
     gpus: list[int]
     model: str
     sizes: list[int] = field(default_factory=list)
-    """GPUs of each task that runs here and asks for any; 0 for a part of one."""
+    """GPUs of each running task that requests any, or 0 for a part of a GPU."""
 
     def fits(self, task: Task) -> bool:
         cpu, memory, count, milli, models = task
@@ -90,7 +90,7 @@ def _accepts(models: str, model: str) -> bool:
 
 
 def fragment(node: Node, expected: list[tuple[Task, int]]) -> int:
-    """What the expected tasks (with their numbers) cannot use of a node [milli-GPU * tasks]."""
+    """Return how much of a node the expected tasks (with their numbers) cannot use [milli-GPU * tasks]."""
     total = 0
     for (cpu, _, count, milli, models), weight in expected:
         able = count > 0 and cpu <= node.cpu and _accepts(models, node.model)
@@ -107,7 +107,7 @@ def _least_left(node: Node, task: Task) -> list[int]:
 def plain_score(
     rule: str, node: Node, task: Task, expected: list[tuple[Task, int]], cpu_scale: int, gpu_scale: int
 ) -> tuple[int, list[int]]:
-    """Score and GPUs of a task on a node; -1 and none where it does not fit. The rule 'random' gives 0."""
+    """Return a task's score and GPUs on a node, or -1 and none if it does not fit. The rule 'random' scores 0."""
     if not node.fits(task):
         return -1, []
     cpu, _, count, milli, _ = task
@@ -158,30 +158,30 @@ def _gain(node: Node, task: Task, gpus: list[int], expected: list[tuple[Task, in
 
 
 def place(state: Fractions, shape: int, gpus: NDArray[np.int32]) -> int:
-    """What the engine's rule of that name does."""
+    """Do the same as the engine's rule of this name."""
     return int(kernel.rules_place(kernel.Fractions(state), shape, gpus))
 
 
 def score(state: Fractions, shape: int, node: int) -> int:
-    """What the engine's function of that name returns."""
+    """Return the same as the engine's function of this name."""
     return int(kernel.score(kernel.Fractions(state), shape, node))
 
 
 def feasible(state: Fractions, shape: int, node: int) -> bool:
-    """What the engine's function of that name returns."""
+    """Return the same as the engine's function of this name."""
     return bool(kernel.feasible(kernel.Fractions(state), shape, node))
 
 
 def wasted_milli(state: Fractions, node: int) -> int:
-    """What the engine's function of that name returns."""
+    """Return the same as the engine's function of this name."""
     return int(kernel.wasted_milli(kernel.Fractions(state), node))
 
 
 def take(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
-    """What the engine's function of that name does."""
+    """Do the same as the engine's function of this name."""
     kernel.supply_take(kernel.Fractions(state), shape, node, gpus)
 
 
 def release(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
-    """What the engine's function of that name does."""
+    """Do the same as the engine's function of this name."""
     kernel.supply_release(kernel.Fractions(state), shape, node, gpus)

@@ -1,4 +1,4 @@
-"""One way to run a policy by its name, on the oracle or on the real engine."""
+"""Run a policy by its name, either on the oracle or on the real engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OVERHEADS = {"none": (0, 0, 0), "helios": (7_000, 30_000, 60_000), "lucid": (40
 
 
 def run_engine(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> Outcome:
-    """Run a policy such as 'fifo,scan=skip' on the compiled engine and return its Outcome with the log."""
+    """Run a policy such as 'fifo,scan=skip' on the compiled engine, and return its Outcome with the log."""
     return Scenario.make(jobs, cluster, placement=placement).run(policy, log=True).outcome
 
 
@@ -42,7 +42,7 @@ def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "cons
 
 
 def rule_of(policy: str, placement: str = "consolidate") -> Rule:
-    """Return the oracle's rule for a text: name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none]."""
+    """Parse name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none] into the oracle's rule."""
     name, *rest = policy.split(",")
     given: dict[str, Any] = dict(item.split("=") for item in rest)
     order, mode = _MODES[name]
@@ -59,7 +59,7 @@ def rule_of(policy: str, placement: str = "consolidate") -> Rule:
 
 
 def canonical(log: Iterable[Any]) -> list[tuple[int, ...]]:
-    """Return a log with the take rows of each start in order of node and GPU, for comparing two engines."""
+    """Return a log with each start's take rows sorted by node and GPU, for comparing two engines."""
     rows: list[tuple[int, ...]] = []
     takes: list[tuple[int, ...]] = []
     for row in log:

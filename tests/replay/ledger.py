@@ -1,4 +1,4 @@
-"""The books of the auditor: what each row of an event log changes, and which laws it breaks."""
+"""The auditor's books, which track what each row of an event log changes and which laws it breaks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INFINITE = 1 << 62
 
 @dataclass(frozen=True)
 class Moment:
-    """The state after all rows of one time."""
+    """The state after all rows with the same time."""
 
     time: int
     running: int
@@ -38,25 +38,25 @@ class Moment:
 
 @dataclass
 class _Account:
-    """What the log says of one job."""
+    """The state of one job according to the log."""
 
     work: int
     """Work left [ms * ppm]."""
     overhead: int = 0
-    """Overhead to sit out [ms]."""
+    """Remaining overhead [ms]."""
     rate: int = 0
     since: int = 0
     takes: list[tuple[int, int, int]] = field(default_factory=list)
-    """(node, gpu, milli) that it holds or held last."""
+    """The current or last (node, gpu, milli) of the job."""
     last_start: int = -1
     unsaved: list[tuple[int, int]] = field(default_factory=list)
-    """What it did since its last checkpoint: (time [ms], rate)."""
+    """Work since the job's last checkpoint, as (time [ms], rate)."""
     sums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Figures with the names of Outcome's fields."""
+    """Figures under the names of Outcome's fields."""
 
 
 class Ledger:
-    """Follows a log row by row; `broken` collects a sentence for every broken law."""
+    """Follows a log row by row. `broken` collects a sentence for every broken law."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Ledger:
         self.preemptive = True
         self.checkpoints: Checkpoints | None = None
         self.failing = -1
-        """The node that fails in the rows being read."""
+        """The node that fails in the current rows."""
         self.at_end_of_instant: Callable[[], None] | None = None
         self.broken: list[str] = []
         self.want: list[Want] = wants(jobs, cluster)
@@ -96,9 +96,9 @@ class Ledger:
         self.last_of_phase = -1
         self.last_domain = -1
         self.starting = -1
-        """Job whose take rows are being read."""
+        """The job of the current take rows."""
         self.left: dict[int, tuple[list[tuple[int, int, int]], int]] = {}
-        """Jobs stopped in this instant: (takes, overhead charged)."""
+        """Jobs stopped in this instant, as (takes, overhead charged)."""
         self.by_count = False
         self.moments: list[Moment] = []
         self.first_moment = self._moment()
@@ -106,11 +106,11 @@ class Ledger:
     # ---- reading ----
 
     def fail(self, sentence: str) -> None:
-        """Note a broken law at the present time."""
+        """Record a broken law at the current time."""
         self.broken.append(f"at {self.now} ms: {sentence}")
 
     def read(self, time: int, kind: int, job: int, node: int, gpu: int, value: int) -> None:
-        """Follow one row."""
+        """Process one row."""
         name = _NAMES.get(kind)
         if name is None:
             self.fail(f"a row has the unknown kind {kind}")
@@ -156,7 +156,7 @@ class Ledger:
         self._check_order(name, job)
 
     def _check_order(self, name: str, job: int) -> None:
-        """Ends and submissions go by job, scheduling by domain."""
+        """Check that ends and submissions are ordered by job, and scheduling by domain."""
         if name in {"finish", "submit"}:
             if job <= self.last_of_phase:
                 self.fail(f"{name} of job {job} comes after that of job {self.last_of_phase}")
@@ -170,7 +170,7 @@ class Ledger:
         self.phase, self.last_of_phase, self.last_domain = phase, -1, -1
 
     def _end_of_instant(self) -> None:
-        """Judge the evictions, the rates and the queue once all rows of an instant are read."""
+        """Check evictions, rates and the queue after reading all rows of an instant."""
         for job, (_, charged) in self.left.items():
             self.accounts[job].sums["preemptions"] += 1
             self.accounts[job].unsaved = []
@@ -189,7 +189,7 @@ class Ledger:
             self.at_end_of_instant()
 
     def close(self) -> None:
-        """Judge what is left when the log ends."""
+        """Check the jobs that are left when the log ends."""
         self._end_of_takes()
         self._end_of_fails()
         self._end_of_instant()
@@ -256,7 +256,7 @@ class Ledger:
         account.takes.append((node, gpu, milli))
 
     def _end_of_takes(self) -> None:
-        """Judge a start once its take rows are read."""
+        """Check a start after reading its take rows."""
         job = self.starting
         if job < 0:
             return
@@ -374,7 +374,7 @@ class Ledger:
             self.failing = node
 
     def _fail_under(self, job: int, node: int, charged: int) -> None:
-        """A node fails under a job: what it did since its last checkpoint is to be done again."""
+        """Handle a node failure under a job, which must repeat its work since the last checkpoint."""
         if self.checkpoints is None or node != self.failing:
             self.fail(f"job {job} is stopped by node {node}, which does not fail")
             return
@@ -396,7 +396,7 @@ class Ledger:
         self.waiting.add(job)
 
     def _end_of_fails(self) -> None:
-        """Nothing runs on a node that has just failed."""
+        """Check that nothing runs on a node that has just failed."""
         left = sorted({job for held in self.holders[self.failing].values() for job, _ in held})
         if self.failing >= 0 and left:
             self.fail(f"node {self.failing} fails, and job {left[0]} runs on it still")
@@ -425,7 +425,7 @@ class Ledger:
 
     @staticmethod
     def _checkpoint(account: _Account, worked: int, period: int) -> None:
-        """Forget of what is not saved the whole periods, from the first on."""
+        """Remove whole periods from the unsaved work, beginning with the first."""
         account.unsaved.append((worked, account.rate))
         whole = sum(time for time, _ in account.unsaved) // period * period
         while whole > 0:
@@ -456,14 +456,14 @@ class Ledger:
             self.fail(f"job {job} is {what} and charged {charged} ms where {cost} are due")
 
     def node_busy(self, node: int) -> int:
-        """Return what of a node is held [milli-GPU]; a shared GPU counts once."""
+        """Return how much of a node is allocated [milli-GPU]. A shared GPU counts once."""
         return sum(
             sum(m for _, m in holders) if gpu < 0 else min(1000, sum(m for _, m in holders))
             for gpu, holders in self.holders[node].items()
         )
 
     def quota_left(self, job: int) -> int:
-        """Return the GPUs by which the job's tenant is below its quota now; below 0 when it is above."""
+        """Return how many GPUs the job's tenant is below its quota now, negative if above."""
         tenant = int(self.jobs.tenant[job])
         name = self.jobs.tenants[tenant] if tenant >= 0 else ""
         if self.quotas is None or name not in self.quotas:
@@ -476,7 +476,7 @@ class Ledger:
         return quota[-1] - -(-held // 1000)
 
     def most_quota(self, job: int) -> int:
-        """Return the largest quota that the job's tenant ever has [GPUs]."""
+        """Return the largest quota that the job's tenant has at any time [GPUs]."""
         tenant = int(self.jobs.tenant[job])
         name = self.jobs.tenants[tenant] if tenant >= 0 else ""
         if self.quotas is None or name not in self.quotas:
@@ -484,7 +484,7 @@ class Ledger:
         return max(gpus for _, gpus in self.quotas[name])
 
     def node_map(self) -> NodeMap:
-        """Return the nodes as they are now, for the rules of placement."""
+        """Return the current nodes for the placement rules."""
         nodes = NodeMap(self.cluster)
         nodes.up = list(self.up)
         nodes.counted = [milli // 1000 for milli in self.counted]
@@ -508,7 +508,7 @@ class Ledger:
         )
 
     def unknown(self) -> set[str]:
-        """Return the figures that a log by count cannot tell."""
+        """Return the figures that a log by count does not determine."""
         if not self.by_count:
             return set()
         return {"fragmented_milli"} | ({"free_milli"} if len(self.cluster.change_ms) else set())
@@ -526,7 +526,7 @@ class Ledger:
         return {f"{name}_ms": total for name, total in sums.items()}
 
     def per_job(self, name: str) -> list[int]:
-        """Return a field of Outcome as the log tells it."""
+        """Return a field of Outcome according to the log."""
         if name == "unschedulable":
             return [int("end_ms" not in account.sums) for account in self.accounts]
         if name == "nodes_spanned":

@@ -1,7 +1,7 @@
-"""A replay engine in plain Python: the same rules as the compiled one, from their written form, slow and obvious.
+"""A slow and simple replay engine in plain Python, with the compiled engine's rules as they are written.
 
-Nothing here is shared with tracekit.replay except the containers of its inputs. Readings of the rules that the text
-leaves open are marked "Reading:".
+This module shares nothing with tracekit.replay except the containers of its inputs. "Reading:" marks interpretations of
+rules that the text leaves open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Fit", "Mode", "OracleOutcome", "Row", "Rule", "Scan", "oracle"]
 
 
 def oracle(jobs: Jobs, cluster: Cluster, rule: Rule) -> OracleOutcome:
-    """Replay jobs on a cluster under a rule."""
+    """Replay jobs on a cluster under the given rule."""
     return _Oracle(jobs, cluster, rule).run()
 
 
@@ -48,8 +48,8 @@ class _Oracle(Replay):
         return sorted(j for j in self.running if self.want[j].domain == domain)
 
     def list_pass(self, domain: int) -> None:
-        """Start what can start, in key order; stop at or skip what cannot."""
-        failed = set()  # nothing is released in this pass, so who asks the same gets the same answer
+        """Start jobs in key order, stopping at or skipping a job that cannot start."""
+        failed = set()  # nothing is released in this pass, so equal requests fail alike
         for job in self.queue(domain):
             level = sum(self.now - self.submit[job] >= wait for wait in self.rule.relax_ms)
             asked = (self.want[job], level, int(self.jobs.tenant[job]))
@@ -62,11 +62,11 @@ class _Oracle(Replay):
                 failed.add(asked)
 
     def preemptive_pass(self, domain: int) -> None:
-        """Start in key order; who cannot be placed takes the GPUs of those with strictly greater keys."""
+        """Start jobs in key order. A job without a place takes the GPUs of jobs with strictly greater keys."""
         for job in self.running_in(domain):
             self.settle(job)
         queue = [(self.key(job), job) for job in self.queue(domain)]
-        old: dict[int, list[Take]] = {}  # places of those evicted in this pass
+        old: dict[int, list[Take]] = {}  # places of jobs evicted in this pass
         row_of: dict[int, int] = {}  # their stop rows
         while queue:
             key, job = queue.pop(0)
@@ -95,7 +95,7 @@ class _Oracle(Replay):
                 self.charge(job, row_of[job])
 
     def find_again(self, job: int, old: dict[int, list[Take]]) -> list[Take] | None:
-        """Return a place for a job: where it was before this pass if that is still free, else where the rule says."""
+        """Return a job's place from before this pass if that is still free, or else a place by the rule."""
         if job in old and self.within_quota(job, old[job]):
             same = old[job]
             by_count = self.rule.fit == "count" and self.nodes.free_by_count(self.want[job].domain) >= same[0][2]
@@ -106,12 +106,12 @@ class _Oracle(Replay):
     def evict_for(
         self, job: int, key: tuple[int, ...], domain: int, old: dict[int, list[Take]]
     ) -> tuple[list[Take] | None, list[int]]:
-        """Release running jobs from the greatest key down until the job can be placed; put all back if it cannot."""
+        """Release running jobs from the greatest key down until the job fits. If it never fits, put them all back."""
         keys = sorted(((self.key(k), k) for k in self.running_in(domain)), reverse=True)
         greater = [k for other, k in keys if other > key]
         released: list[int] = []
         place = None
-        # no need to try when all their GPUs together are too few
+        # no need to try if all of their GPUs together are too few
         there = sum(sum(n for _, _, n in self.state[k].place) for k in greater) + self.nodes.free_by_count(domain)
         drained = not all(self.nodes.up)
         for victim in greater if there >= self.want[job].gpus or drained else []:
@@ -120,7 +120,7 @@ class _Oracle(Replay):
             place = self.find_again(job, old)
             if place is not None:
                 taken = {node for node, _, _ in place}
-                # Who holds nothing on the nodes of the place goes on as if nothing had been.
+                # Jobs without GPUs on the nodes of this place continue as before.
                 for other in released:
                     if taken.isdisjoint(node for node, _, _ in self.state[other].place):
                         self.take(other, self.state[other].place)
@@ -130,7 +130,7 @@ class _Oracle(Replay):
         return None, []
 
     def charge(self, job: int, row: int) -> None:
-        """Add the overhead of a preemption or migration and write it into the stop row."""
+        """Add the overhead of a preemption or migration, and write it to the stop row."""
         small, medium, large = self.rule.overhead_ms
         gpus = self.want[job].gpus
         cost = small if gpus == 1 else medium if gpus <= 8 else large
@@ -139,13 +139,13 @@ class _Oracle(Replay):
         self.log[row] = (*self.log[row][:5], cost)
 
     def estimate(self, job: int) -> int:
-        """Return how long a job is believed to run [ms]."""
+        """Return a job's estimated run time [ms]."""
         return self.work[job] if self.rule.estimates is None else self.rule.estimates[job]
 
     def believed_end(self, job: int) -> int:
-        """Return when a running job is believed to end.
+        """Return when a running job is estimated to end.
 
-        Reading: an estimate that has passed is doubled until it has not.
+        Reading: an estimate that has passed is doubled until it lies in the future.
         """
         estimate = max(1, self.estimate(job))
         while self.state[job].started + estimate <= self.now:
@@ -154,7 +154,7 @@ class _Oracle(Replay):
         return self.now if exact else self.state[job].started + estimate
 
     def easy_pass(self, domain: int) -> None:
-        """Start from the head; behind the first that must wait, start what does not delay it."""
+        """Start jobs from the head. After the first job that must wait, start jobs that do not delay it."""
         queue = self.queue(domain)
         while queue:
             place = self.find(queue[0])
@@ -176,10 +176,10 @@ class _Oracle(Replay):
                 self.start(job, place)
 
     def shadow(self, head: int, domain: int) -> tuple[int | None, dict[int, int]]:
-        """Return when the head can start by the estimates, and the GPUs of each node that are then left.
+        """Return when the head can start by the estimates, and how many GPUs are then left on each node.
 
-        Reading: all jobs believed to end in the same ms are released together. None where the head cannot start even
-        when all have ended (nodes have left); then nothing holds the others back.
+        Reading: all jobs estimated to end in the same ms are released together. The time is None if the head cannot
+        start even after all jobs have ended (because nodes have left), so that nothing holds the others back.
         """
         nodes = self.nodes.copy()
         ends = sorted((self.believed_end(job), job) for job in self.running_in(domain))
@@ -197,9 +197,9 @@ class _Oracle(Replay):
         return None, {}
 
     def conservative_pass(self, domain: int) -> None:
-        """Rebuild all reservations in queue order on the profile of free GPUs; who is due now and fits starts.
+        """Rebuild all reservations in queue order on the profile of free GPUs. Jobs that are due now and fit start.
 
-        A job without run time holds its GPUs for an instant: it is given 1 ms.
+        A job without run time uses its GPUs for an instant, which is set to 1 ms.
         """
         steps = [(self.now, self.nodes.free_by_count(domain))]  # (time, change of the free GPUs)
         steps += [
@@ -235,9 +235,9 @@ class _Oracle(Replay):
         return since
 
     def fair_pass(self, domain: int) -> None:
-        """Start the first job of the tenant that uses least for its weight, again and again.
+        """Repeatedly start the first job of the tenant with the least usage relative to its weight.
 
-        Reading: with skip a tenant whose first job cannot be placed is out for this pass, its later jobs too.
+        Reading: with skip, a tenant whose first job cannot be placed is excluded from this pass with all its jobs.
         """
         queue = self.queue(domain)
         while queue:
@@ -256,7 +256,7 @@ class _Oracle(Replay):
                 queue = [j for j in queue if int(self.jobs.tenant[j]) != tenant]
 
     def share(self, domain: int, tenant: int) -> tuple[bool, Fraction, int]:
-        """Return what orders the tenants: use for weight, then index; those without weight come last."""
+        """Return the sort key of a tenant: usage relative to weight, then index. Tenants without weight come last."""
         name = self.jobs.tenants[tenant] if tenant >= 0 else None
         if self.rule.weights is not None:
             weight = self.rule.weights.get(name or "", 0)

@@ -1,4 +1,4 @@
-"""The part of the oracle that owns time: instants, running jobs, progress, the event log. See `oracle.py`."""
+"""The oracle's handling of time: instants, running jobs, progress and the event log (see `oracle.py`)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FULL_SPEED = 1_000_000
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy says, as far as the oracle knows policies."""
+    """A policy's rules, as far as the oracle supports them."""
 
     order: str = "fifo"
-    """fifo, sjf, ssf (static keys); srtf, srsf, las (for the preemptive pass)."""
+    """fifo, sjf or ssf (static keys), or srtf, srsf or las (for the preemptive pass)."""
     mode: Mode = "list"
     scan: Scan = "stop"
     placement: str = "consolidate"
@@ -43,28 +43,28 @@ class Rule:
     overhead_ms: tuple[int, int, int] = (0, 0, 0)
     """Cost of a preemption or migration for 1, 2 to 8 and more GPUs [ms]."""
     thresholds: tuple[int, ...] = ()
-    """Levels of LAS [GPU*ms], ascending."""
+    """LAS levels in ascending order [GPU*ms]."""
     estimates: tuple[int, ...] | None = None
-    """Run times as backfilling believes them [ms]; None is the exact ones."""
+    """Run times that backfilling assumes [ms], or None for exact run times."""
     keys: tuple[int, ...] | None = None
-    """Static keys in place of those of `order`."""
+    """Static keys that replace those of `order`."""
     weights: Mapping[str, int] | None = None
-    """Weights of tenants for mode fair; None takes their quotas, and 1 for all where there are none."""
+    """Tenant weights for the mode fair, or None for their quotas (1 for each tenant if there are no quotas)."""
     hard_quota: bool = False
-    """A tenant's jobs hold at most its quota."""
+    """Whether a tenant's jobs may use at most its quota."""
     speed: Callable[[int, Mapping[int, list[Take]]], int] | None = None
-    """Rate of a running job [ppm], from the places of all that run; None is full speed."""
+    """Rate of a running job [ppm] from the places of all running jobs, or None for full speed."""
     period_ms: tuple[int, ...] | None = None
-    """Time that each job works, saving included, from one checkpoint to the next [ms]; None where no node fails."""
+    """Each job's time from one checkpoint to the next, including saving [ms], or None if no node fails."""
     progress_ppm: tuple[int, ...] = ()
-    """Part of that time in which each job does work."""
+    """Part of the time between checkpoints in which each job does work."""
     restart_ms: int = 0
-    """Time that a job sits out after a node failed under it [ms]."""
+    """Length of the restart after a node failure [ms]."""
 
 
 @dataclass
 class OracleOutcome:
-    """The schedule; fields as in tracekit's Outcome."""
+    """The schedule, with the same fields as tracekit's Outcome."""
 
     first_start_ms: list[int]
     end_ms: list[int]
@@ -77,27 +77,27 @@ class OracleOutcome:
     held_milli_ms: list[int]
     makespan_ms: int
     restarts: list[int]
-    """How often a node failed under each job."""
+    """Number of node failures under each job."""
     lost_milli_ms: list[int]
     """GPU time of each job's work that had to be done again [milli-GPU * ms]."""
     places: list[list[Take]]
     """Last place of each job."""
     reservations: list[list[int]]
-    """Starts promised to each job, pass by pass (conservative backfilling) [ms]."""
+    """Starts promised to each job in each pass (conservative backfilling) [ms]."""
     log: list[Row]
 
 
 @dataclass
 class _Job:
-    """What the oracle knows of one job while it runs or waits."""
+    """The oracle's state of a running or waiting job."""
 
     remaining: int
     """Work left [ms * ppm]."""
     overhead: int = 0
-    """Overhead to sit out before work goes on [ms]."""
+    """Overhead that remains before work continues [ms]."""
     rate: int = FULL_SPEED
     since: int = 0
-    """When the figures above were true."""
+    """Time at which the figures above were correct."""
     place: list[Take] = field(default_factory=list)
     started: int = -1
     """Last start."""
@@ -106,19 +106,19 @@ class _Job:
     run: int = 0
     lost: int = 0
     held: int = 0
-    """Integral of held GPUs [GPU*ms]."""
+    """Integral of allocated GPUs [GPU*ms]."""
     preemptions: int = 0
     migrations: int = 0
     rejected: bool = False
     unsaved: list[int] = field(default_factory=list)
-    """Rate in each ms of work since the last checkpoint, as it went."""
+    """Rate in each ms of work since the last checkpoint, in order."""
     restarts: int = 0
     thrown_away: int = 0
     """GPU time of work that had to be done again [GPU*ms]."""
 
 
 class Replay:
-    """Time, events, jobs and GPUs; what to start is left to `schedule`."""
+    """Time, events, jobs and GPUs. `schedule` decides what to start."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
         if any(int(milli) != 1000 for milli in jobs.milli):
@@ -134,14 +134,14 @@ class Replay:
         self.next_quota = 1
         self.waiting: set[int] = set()
         self.running: set[int] = set()
-        self.usage: dict[tuple[int, int], int] = defaultdict(int)  # (domain, tenant) -> GPUs held
+        self.usage: dict[tuple[int, int], int] = defaultdict(int)  # (domain, tenant) -> GPUs in use
         self.reservations: list[list[int]] = [[] for _ in self.submit]
         self.log: list[Row] = []
 
     # ---- time ----
 
     def run(self) -> OracleOutcome:
-        """Go from instant to instant until no job is left or nothing can happen any more."""
+        """Step from instant to instant until no job is left or nothing more can happen."""
         while self.next_submit < len(self.submit) or self.running or self.waiting:
             ends = {job: self.end_of(job) for job in self.running}
             timers = self.timers()
@@ -160,7 +160,7 @@ class Replay:
         return self.outcome()
 
     def timers(self) -> dict[int, int]:
-        """Return when a job of a domain needs a look although nothing ends or arrives."""
+        """Return when a domain needs a pass although nothing ends or arrives."""
         found = {}
         for job in self.running:
             state = self.state[job]
@@ -168,7 +168,7 @@ class Replay:
             if self.rule.order == "las" and beyond:
                 count = sum(n for _, _, n in state.place)
                 at = state.since - (-(beyond[0] - state.held) // count)
-                if at <= self.now:  # crossed within this very ms by an earlier settling
+                if at <= self.now:  # an earlier settling already crossed it within this ms
                     continue
                 found[job] = at
         for job in self.waiting:
@@ -179,7 +179,7 @@ class Replay:
         return found
 
     def quota_times(self) -> list[int]:
-        """Return the quota changes to come, where the rule looks at quotas."""
+        """Return future quota changes if the rule uses quotas."""
         if not (self.rule.hard_quota or (self.rule.mode == "fair" and self.rule.weights is None)):
             return []
         return [int(t) for t in self.cluster.quota_ms[self.next_quota :]]
@@ -213,9 +213,9 @@ class Replay:
         return touched
 
     def fail(self, node: int) -> None:
-        """Stop what runs on a node: what was done since the last checkpoint is lost, and a restart has to be sat out.
+        """Stop the jobs on a node, which lose their work since the last checkpoint and need a restart.
 
-        Reading: a restart that was under way begins anew; an overhead that is longer is sat out instead.
+        Reading: a restart that was under way begins again. If the remaining overhead is longer, it applies instead.
         """
         for job in sorted(self.running):
             state = self.state[job]
@@ -233,7 +233,7 @@ class Replay:
             self.log.append((self.now, LOG_KINDS["fail"], job, node, -1, state.overhead))
 
     def change_quotas(self) -> set[int]:
-        """Let the next row of quotas hold. Reading: at the place of a node change, and every domain is looked at."""
+        """Apply the next row of quotas. Reading: this happens along with node changes, and every domain gets a pass."""
         touched = False
         while self.quota_times() and self.quota_times()[0] == self.now:
             self.next_quota += 1
@@ -241,7 +241,7 @@ class Replay:
         return set(range(len(self.cluster.domains))) if touched else set()
 
     def arrive(self) -> set[int]:
-        """Queue the jobs submitted now; reject those that can never run. Reading: a rejected job touches no domain."""
+        """Queue the jobs submitted now, or reject those that can never run. Reading: a rejection causes no pass."""
         touched = set()
         while self.next_submit < len(self.submit) and self.submit[self.next_submit] == self.now:
             job = self.next_submit
@@ -256,7 +256,7 @@ class Replay:
         return touched
 
     def can_ever_run(self, job: int) -> bool:
-        """Tell whether a job could be placed on the empty cluster, every node there."""
+        """Return whether a job could be placed on the empty cluster with all nodes present."""
         empty = NodeMap(self.cluster)
         empty.up = [True] * len(empty.up)
         rule = self.rule
@@ -269,7 +269,7 @@ class Replay:
     # ---- one job ----
 
     def settle(self, job: int) -> None:
-        """Bring the figures of a running job to now: overhead first, then work."""
+        """Update a running job's figures to the current time, first overhead, then work."""
         state = self.state[job]
         passed = self.now - state.since
         sat_out = min(passed, state.overhead)
@@ -290,7 +290,7 @@ class Replay:
         return state.since + state.overhead + -(-state.remaining // state.rate)
 
     def start(self, job: int, place: list[Take]) -> None:
-        """Give a waiting job its GPUs."""
+        """Start a waiting job on its GPUs."""
         state = self.state[job]
         self.take(job, place)
         self.waiting.remove(job)
@@ -307,23 +307,23 @@ class Replay:
                 self.log += [(self.now, LOG_KINDS["take"], job, node, gpu + i, 1000) for i in range(count)]
 
     def take(self, job: int, place: list[Take]) -> None:
-        """Mark GPUs as held by a job."""
+        """Mark GPUs as used by a job."""
         self.nodes.take(place, self.want[job].domain)
         self.usage[self.want[job].domain, int(self.jobs.tenant[job])] += sum(n for _, _, n in place)
 
     def give(self, job: int, place: list[Take]) -> None:
-        """Mark GPUs as no longer held by a job."""
+        """Mark GPUs as no longer used by a job."""
         self.nodes.give(place, self.want[job].domain)
         self.usage[self.want[job].domain, int(self.jobs.tenant[job])] -= sum(n for _, _, n in place)
 
     def speed_of(self, job: int) -> int:
-        """Return the rate of a running job among those that run now [ppm]."""
+        """Return a running job's rate among the jobs that run now [ppm]."""
         if self.rule.speed is None:
             return FULL_SPEED if self.rule.period_ms is None else self.rule.progress_ppm[job]
         return self.rule.speed(job, {other: self.state[other].place for other in self.running})
 
     def change_rates(self) -> None:
-        """After the passes, let every running job go on at the rate of its present neighbours."""
+        """After the passes, let every running job continue at the rate that its current neighbours allow."""
         for job in sorted(self.running) if self.rule.speed else []:
             rate = self.speed_of(job)
             if rate != self.state[job].rate:
@@ -332,7 +332,7 @@ class Replay:
                 self.write("rate", job, value=rate)
 
     def write(self, kind: str, job: int, value: int = 0) -> None:
-        """Append a row of a job to the log."""
+        """Append a job's row to the log."""
         self.log.append((self.now, LOG_KINDS[kind], job, -1, -1, value))
 
     def find(self, job: int) -> list[Take] | None:
@@ -342,13 +342,13 @@ class Replay:
         return place if place is not None and self.within_quota(job, place) else None
 
     def quota_column(self, job: int) -> int:
-        """Return the column of the quota table that holds for a job; -1 where its tenant has no quota."""
+        """Return the quota table's column for a job, or -1 if its tenant has no quota."""
         tenant = int(self.jobs.tenant[job])
         name = self.jobs.tenants[tenant] if tenant >= 0 else None
         return self.cluster.tenants.index(name) if name in self.cluster.tenants else -1
 
     def within_quota(self, job: int, place: list[Take]) -> bool:
-        """Tell whether a job's tenant may hold these GPUs too."""
+        """Return whether a job's tenant may use these GPUs in addition."""
         column = self.quota_column(job) if self.rule.hard_quota else -1
         if column < 0:
             return True
@@ -356,15 +356,15 @@ class Replay:
         return held + sum(n for _, _, n in place) <= int(self.cluster.quota[self.next_quota - 1][column])
 
     def key(self, job: int) -> tuple[int, ...]:
-        """Return what orders the jobs, smaller first; equal keys are ordered by index."""
+        """Return the sort key of a job. Smaller keys come first, and equal keys are ordered by index."""
         rule, state = self.rule, self.state[job]
         gpus = self.want[job].gpus
         if rule.keys is not None:
             return (rule.keys[job],)
-        # Reading: what is left is the time that it takes, the saving of work included.
+        # Reading: the remaining time includes the time for saving work.
         speed = FULL_SPEED if rule.period_ms is None else rule.progress_ppm[job]
         left = -(-state.remaining // speed) + state.overhead
-        # Asked for very often: only what the order needs is worked out.
+        # This is called very often, so compute only what the order needs.
         match rule.order:
             case "fifo":
                 found = (self.submit[job],)
@@ -389,7 +389,7 @@ class Replay:
     # ---- result ----
 
     def outcome(self) -> OracleOutcome:
-        """Return what came of it."""
+        """Return the outcome of the replay."""
         jobs = self.state
         return OracleOutcome(
             first_start_ms=[j.first_start for j in jobs],

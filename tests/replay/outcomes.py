@@ -1,4 +1,4 @@
-"""Outcomes for tests, written by hand: when each job started and ended, all else follows."""
+"""Outcomes for tests, derived from hand-written start and end times of jobs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["make_outcome"]
 def make_outcome(
     jobs: Jobs, spans: Sequence[tuple[float, float] | None], *, gpus: int = 8, free_fragmented: float = 0.0, **more: Any
 ) -> Outcome:
-    """Return the outcome in which job i of `jobs` holds its GPUs in spans[i] = (start, end) [s], or never runs.
+    """Return the outcome in which job i of `jobs` uses its GPUs during spans[i] = (start, end) [s], or never runs.
 
-    The cluster has `gpus` GPUs throughout; of the free GPU time the part `free_fragmented` is on partly used nodes.
-    Every other field may be given by its own name; arrays as lists, in the order of `jobs`.
+    The cluster always has `gpus` GPUs. A share of `free_fragmented` of the free GPU time is on partly used nodes. Every
+    other field may be given by its name, with arrays as lists in the order of `jobs`.
     """
     start = np.array([-1 if s is None else round(s[0] * 1000) for s in spans], dtype=np.int64)
     end = np.array([-1 if s is None else round(s[1] * 1000) for s in spans], dtype=np.int64)

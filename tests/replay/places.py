@@ -1,4 +1,4 @@
-"""Placement rules in plain Python, for the oracle and the auditor: slow, each rule as its sentence says it."""
+"""Placement rules in slow, plain Python for the oracle and the auditor, each written as its sentence says."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["PLACEMENTS", "NodeMap", "Take", "Want", "find_place", "wants"]
 PLACEMENTS = ("consolidate", "best-fit", "worst-fit", "first-fit", "any", "buddy")
 
 Take = tuple[int, int, int]
-"""(node, GPU's index in it or -1, how many GPUs); node -1 is taken by count."""
+"""(node, the GPU's index in it or -1, number of GPUs). With node -1, GPUs are only counted."""
 
 
 @dataclass(frozen=True)
 class Want:
-    """What a job asks of the node map."""
+    """What a job requests from the node map."""
 
     gpus: int
     """Gang size."""
     domain: int
-    """Domain of its queue; -1 when the cluster has none for it."""
+    """Domain of the job's queue, or -1 if the cluster has none for it."""
     model: str | None
-    """GPU model; None takes any."""
+    """GPU model, or None for any model."""
     stoppable: bool = False
-    """Whether it may use spares that are lent."""
+    """Whether the job may use lent spares."""
 
 
 def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
-    """Return what each job asks: isolated virtual clusters are found by the tenant's name."""
+    """Return each job's request. Isolated virtual clusters are found by the tenant's name."""
     found = []
     for job in range(len(jobs)):
         domain = 0
@@ -45,7 +45,7 @@ def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
 
 
 class NodeMap:
-    """Which GPUs of which node are taken."""
+    """The GPUs in use on each node."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -62,7 +62,7 @@ class NodeMap:
         self.groups = groups
 
     def copy(self) -> NodeMap:
-        """Return a map that may be changed without changing this one."""
+        """Return an independent copy of the map."""
         other = NodeMap(self.cluster)
         other.up = list(self.up)
         other.used = list(self.used)
@@ -71,16 +71,16 @@ class NodeMap:
         return other
 
     def free(self, node: int) -> int:
-        """Return the GPUs of a node that a new job may take."""
+        """Return how many GPUs on a node a new job may take."""
         return self.gpus[node] - self.used[node] if self.up[node] else 0
 
     def free_by_count(self, domain: int) -> int:
-        """Return the free GPUs of a domain, nodes not looked at; below 0 while a full cluster is drained."""
+        """Return a domain's number of free GPUs over all nodes, which is negative while a full cluster is drained."""
         there = sum(g for g, up, d in zip(self.gpus, self.up, self.domain, strict=True) if up and d == domain)
         return there - sum(u for u, d in zip(self.used, self.domain, strict=True) if d == domain) - self.counted[domain]
 
     def accepted(self, want: Want) -> list[list[int]]:
-        """Return the groups of nodes that a job accepts, in order of their nodes."""
+        """Return the node groups that a job accepts, in the order of their nodes."""
         models = self.cluster.models
         return [
             nodes
@@ -91,11 +91,11 @@ class NodeMap:
         ]
 
     def take(self, place: list[Take], domain: int) -> None:
-        """Let a job have its GPUs."""
+        """Mark a job's GPUs as taken."""
         self._change(place, domain, 1)
 
     def give(self, place: list[Take], domain: int) -> None:
-        """Take the GPUs of a job back."""
+        """Mark a job's GPUs as free."""
         self._change(place, domain, -1)
 
     def _change(self, place: list[Take], domain: int, sign: int) -> None:
@@ -111,7 +111,7 @@ class NodeMap:
                     self.cells[node][index] = sign > 0
 
     def has_room(self, place: list[Take]) -> bool:
-        """Tell whether exactly these GPUs are not taken, on a drained node too: who comes back has not left."""
+        """Return whether exactly these GPUs are free, even on a drained node, because a returning job never left."""
         for node, gpu, count in place:
             if node < 0:
                 return False
@@ -123,7 +123,7 @@ class NodeMap:
 
 
 def find_place(nodes: NodeMap, want: Want, placement: str, fit: str = "place", level: int = 0) -> list[Take] | None:
-    """Return where a job goes now, or None; level 1 and 2 also accept scattered nodes (relaxed)."""
+    """Return where a job can start now, or None. Levels 1 and 2 also accept scattered nodes (relaxed)."""
     if want.domain < 0:
         return None
     if fit == "count":
@@ -174,7 +174,7 @@ def _many_nodes(nodes: NodeMap, want: Want) -> list[Take] | None:
 
 
 def _by_model(nodes: NodeMap, want: Want) -> list[list[int]]:
-    """Return the accepted nodes of each GPU model, racks put together."""
+    """Return the accepted nodes by GPU model, with racks merged."""
     merged: dict[int, list[int]] = {}
     for group in nodes.accepted(want):
         merged.setdefault(int(nodes.cluster.model[group[0]]), []).extend(group)

@@ -1,8 +1,8 @@
-"""The rule of the simulators of Helios (SRTF) and Lucid (Tiresias), in whole seconds and plain Python.
+"""The rule of Helios's (SRTF) and Lucid's (Tiresias) simulators, in whole seconds and plain Python.
 
-At a decision all jobs, waiting ones before running ones, are gone through in order. Each takes its GPUs off a quota by
-number or is passed over; running ones passed over are stopped, then the others look for places. Who finds none waits,
-and his part of the quota stays unused until the next decision. A job ends one second late.
+A decision goes through all jobs in order, with waiting jobs before running jobs. Each job takes its number of GPUs off
+the quota or is skipped. Running jobs that were skipped are stopped, and then the others look for places. A job that
+finds none waits, and its part of the quota stays unused until the next decision. A job ends one second late.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["QuotaWalk"]
 
 _NODE = 8
-"""GPUs of a node."""
+"""Number of GPUs per node."""
 
 
 class QuotaWalk:
-    """One run; `start`, `end` [s] and `preemptions` of each job stand in it afterwards."""
+    """One run, which afterwards contains each job's `start` and `end` [s] and `preemptions`."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class QuotaWalk:
         self.held: dict[int, list[tuple[int, int]]] = {}
 
     def srtf(self) -> QuotaWalk:
-        """Decide at every second, by the time left."""
+        """Decide at every second by the remaining time."""
         self._run(lambda job: self.left[job], 1, None)
         return self
 
     def two_queues(self, threshold: int, every: int) -> QuotaWalk:
-        """Decide every so many seconds; jobs below the threshold [GPU*s] first, by submission in a queue."""
+        """Decide every `every` seconds, jobs below the threshold [GPU*s] first, and by submission within a queue."""
         self._run(lambda job: (self.attained[job] >= threshold, self.submit[job]), every, threshold)
         return self
 
@@ -80,7 +80,7 @@ class QuotaWalk:
                 self.attained[job] += elapsed * self.gpus[job]
 
     def _overtaking(self, now: int) -> list[int]:
-        """Return when the order of running and waiting jobs may change next."""
+        """Return when the order of running and waiting jobs may next change."""
         waiting = sorted({self.left[job] for job in self.waiting})
         found = []
         for job in self.running:
@@ -90,7 +90,7 @@ class QuotaWalk:
         return found
 
     def _decide(self, now: int, order: Callable[[int], object]) -> bool:
-        """Stop and start jobs; return whether any was stopped."""
+        """Stop and start jobs, and return whether any job was stopped."""
         quota, runs = _NODE * len(self.free), set(self.running)
         stop, go = [], []
         for job in sorted(self.waiting + self.running, key=order):  # type: ignore[arg-type]  # one kind of key a run

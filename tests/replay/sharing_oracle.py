@@ -1,4 +1,4 @@
-"""SJF-FFS and SJF-BSBF in plain Python, from their rules: every waiting job tried in each pass, fractions exact."""
+"""SJF-FFS and SJF-BSBF in plain Python, trying every waiting job in each pass, with exact fractions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Gpu = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rules:
-    """What the policy is told."""
+    """Inputs of the policy."""
 
     utilization: Sequence[int]
     memory: Sequence[Sequence[int]]
-    """By sub-batches, then by job."""
+    """Values by number of sub-batches, then by job."""
     speeds: Sequence[int] = (PPM,)
     c: int = 500_000
     residents: int = 2
@@ -36,12 +36,12 @@ class Rules:
 
 
 def pair(c: int, u: int, v: int) -> int:
-    """Speed of one beside the other [ppm]."""
+    """Return a job's speed next to another job [ppm]."""
     return max(PPM - (c * u * v + 5 * 10**11) // 10**12, 1)
 
 
 def end_together(a: int, b: int | Fraction, ra: int, rb: int) -> Fraction:
-    """Sum of both ends when they share from now on, by following them."""
+    """Return the sum of both ends if the jobs share from now on, by simulating them."""
     fa, fb = Fraction(ra, PPM), Fraction(rb, PPM)
     if a / fa >= b / fb:
         end_b = b / fb
@@ -102,7 +102,7 @@ class Plain:
             del self.rate[j]
 
     def schedule(self, waiting: list[int]) -> None:
-        """Try every waiting job in order of the key."""
+        """Try every waiting job in key order."""
         for j in sorted(waiting, key=self.key):
             found = self.choose(j)
             if found is not None:
@@ -138,7 +138,7 @@ class Plain:
             self.rate[j] = max(slowest * self.rules.speeds[self.step[j]] // PPM, 1)
 
     def models(self, j: int) -> list[list[int]]:
-        """Accepted nodes of the job's domain by GPU model."""
+        """Return the accepted nodes in the job's domain by GPU model."""
         found: dict[int, list[int]] = {}
         for n in range(self.cluster.nodes):
             model = int(self.cluster.model[n])
@@ -156,7 +156,7 @@ class Plain:
         return len({j for (n, _), holders in self.on.items() if n == node for j in holders})
 
     def gpus(self, nodes: list[int]) -> list[Gpu]:
-        """GPUs by nodes with fewest jobs."""
+        """Return the GPUs, ordered by their node's number of jobs."""
         order = sorted((n for n in nodes if self.up[n]), key=lambda n: (self.load(n), n))
         return [(n, g) for n in order for g in range(int(self.cluster.gpus[n]))]
 
@@ -173,14 +173,14 @@ class Plain:
         return together < 2 * b + a
 
     def pair_end(self, j: int, step: int, other: int) -> tuple[int, int, Fraction]:
-        """Work of both, and the sum of their ends when they share."""
+        """Return the work of both jobs, and the sum of their ends if they share."""
         a, b = int(self.jobs.work_ms[j]), -(-self.left[other] // PPM)
         longer = -(-a * PPM // self.rules.speeds[step])
         r = pair(self.rules.c, self.rules.utilization[j], self.rules.utilization[other])
         return a, b, end_together(longer, b, r, r)
 
     def partners(self, j: int, step: int, nodes: list[int]) -> list[tuple[int, int, Gpu]]:
-        """(sum of ends, partner, GPU) in the order of choice."""
+        """Return (sum of ends, partner, GPU) in the order of preference."""
         found = []
         for gpu in self.gpus(nodes):
             if self.may_share(j, step, gpu):
@@ -194,7 +194,7 @@ class Plain:
         return found
 
     def choose(self, j: int) -> tuple[int, list[Gpu]] | None:
-        """(sub-batches, GPUs) or None."""
+        """Return (sub-batches, GPUs), or None if the job must wait."""
         wanted = self.want[j].gpus
         models = self.models(j)
         steps = range(len(self.rules.speeds))
@@ -220,7 +220,7 @@ class Plain:
         return None
 
     def spread(self, j: int, nodes: list[int]) -> tuple[int, list[Gpu]] | None:
-        """All idle GPUs, and shared ones for the rest."""
+        """Return all idle GPUs, and shared GPUs for the rest."""
         free = [gpu for gpu in self.gpus(nodes) if not self.on[gpu]]
         wanted = self.want[j].gpus - len(free)
         best: tuple[int, int, list[Gpu]] | None = None

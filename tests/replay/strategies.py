@@ -1,6 +1,6 @@
-"""Random small jobs, clusters and rules for property tests: many ties, tight clusters, every mechanism.
+"""Random small jobs, clusters and rules for property tests, with many ties, tight clusters and all mechanisms.
 
-Parts that each draw needs are made once, since Hypothesis looks through every strategy that it has not seen.
+Parts that each draw needs are made once, because Hypothesis inspects every new strategy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _lists(of: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any
 
 @functools.cache
 def seconds(longest: float) -> st.SearchStrategy[float]:
-    """Times with many ties: whole seconds, sometimes milliseconds, sometimes 0."""
+    """Return times with many ties: mostly whole seconds, sometimes milliseconds, and sometimes 0."""
     whole = st.integers(0, int(longest)).map(float)
     exact = st.integers(0, int(longest * 1000)).map(lambda ms: ms / 1000)
     return st.one_of(whole, whole, exact, st.just(0.0))
@@ -73,8 +73,8 @@ def job_lists(
     horizon_s: float = 30,
     typed: bool = True,
 ) -> Jobs:
-    """Jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some asking for a GPU model."""
-    count = draw(st.integers(least, most))  # drawn first: lists alone tend to be short, and queues need many jobs
+    """Draw jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some of which request a GPU model."""
+    count = draw(st.integers(least, most))  # drawn first, because lists tend to be short and queues need many jobs
     rows = draw(_lists(_rows(horizon_s, _SIZES if sizes is None else sizes), count))
     models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
     return make_jobs(
@@ -88,7 +88,7 @@ def job_lists(
 
 @st.composite
 def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
-    """Clusters of 1 to 6 nodes with 1 to 8 GPUs, up to 2 models, 3 racks and 3 domains; nodes may come and go."""
+    """Draw clusters of 1 to 6 nodes with 1 to 8 GPUs, up to 2 models, 3 racks and 3 domains. Nodes may change."""
     count = draw(_COUNTS)
     nodes = draw(_lists(_NODES, count))
 
@@ -114,7 +114,7 @@ def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
 
 
 def spread_speed(job: int, places: Mapping[int, list[Take]]) -> int:
-    """Return a rate that falls with the nodes of a job and with its neighbours on them [ppm]."""
+    """Return a rate that falls with a job's number of nodes and its neighbours on them [ppm]."""
     own = {node for node, _, _ in places[job]}
     near = sum(1 for other, place in places.items() if other != job and own & {node for node, _, _ in place})
     return max(100_000, 1_000_000 - 130_001 * (len(own) - 1) - 70_003 * near)
@@ -122,7 +122,7 @@ def spread_speed(job: int, places: Mapping[int, list[Take]]) -> int:
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
-    """Rules of every mode; relaxed waits, overheads, levels and rates where they apply."""
+    """Draw rules of every mode, with relaxed waits, overheads, levels and rates if they apply."""
     modes: list[Mode] = ["list", "list", "preemptive", "preemptive", "preemptive", "easy", "conservative", "fair"]
     mode = draw(st.sampled_from(modes))
     orders = {"list": ["fifo", "sjf", "ssf"], "preemptive": ["srtf", "srsf", "las", "las", "fifo"]}
@@ -146,5 +146,5 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 def cases(**options: Any) -> st.SearchStrategy[tuple[Jobs, Cluster, Rule]]:
-    """Jobs, a cluster and a rule."""
+    """Return a strategy for jobs, a cluster and a rule."""
     return st.tuples(job_lists(**options), clusters(), rules())

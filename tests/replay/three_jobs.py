@@ -1,4 +1,4 @@
-"""Three jobs of 2, 2 and 1 GPUs on one node of 2, and a sweep of them."""
+"""Three jobs with 2, 2 and 1 GPUs on one 2-GPU node, and a sweep of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second reckoning of policies with tenants: plain Python, by number of GPUs only, nothing evicted."""
+"""A second, plain Python calculation of policies with tenants, by number of GPUs only and without evictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Turns", "broken", "ends_of", "run_policy"]
 
 
 def run_policy(jobs: Jobs, cluster: Cluster, policy: str) -> Outcome:
-    """Run a policy by its text on the engine, where spreading costs nothing, and return its Outcome with the log."""
+    """Run a policy by its name on the engine, without a cost of spreading, and return its Outcome with the log."""
     mechanism = named_policy(policy).mechanism(jobs, cluster, load_models(None), 0)
     return simulate(jobs, cluster, assign(jobs, cluster), mechanism, log=True)
 
@@ -36,28 +36,28 @@ def broken(jobs: Jobs, cluster: Cluster, outcome: Outcome, **rules: Any) -> list
 
 
 def ends_of(outcome: Outcome) -> list[float]:
-    """Return the ends of all jobs [s], -1 never."""
+    """Return the ends of all jobs [s], or -1 if never."""
     return [-1 if end < 0 else end / 1000 for end in outcome.end_ms.tolist()]
 
 
 @dataclass
 class Turns:
-    """One domain of `capacity` GPUs; `quota` holds GPUs of each tenant."""
+    """One domain of `capacity` GPUs, with each tenant's `quota` in GPUs."""
 
     capacity: int
     quota: Sequence[int]
     weight: Sequence[int]
     cycle: bool = False
-    """Cycles as Kueue has them; else turns by use for weight."""
+    """Whether to use cycles like Kueue's, instead of turns by usage relative to weight."""
     skip: bool = False
     limit: str = "none"
     borrow: int | None = None
-    """GPUs above quota; None any number."""
+    """Maximum number of GPUs above the quota, or None for any number."""
     lend: Sequence[int] = ()
     use: list[int] = field(default_factory=list)
 
     def room(self, tenant: int) -> int:
-        """GPUs that a tenant may take now."""
+        """Return how many GPUs a tenant may take now."""
         quota, use = self.quota[tenant], self.use[tenant]
         if self.limit == "none":
             return 10**9
@@ -69,7 +69,7 @@ class Turns:
         return max(0, kept[tenant] - use) + max(0, min(pool, most))
 
     def ends(self, jobs: Jobs, tenant: Sequence[int]) -> list[int]:
-        """Return the end of each job [ms], -1 never."""
+        """Return the end of each job [ms], or -1 if never."""
         self.use = [0] * len(self.quota)
         free, found, first = self.capacity, [-1] * len(jobs), 0
         gpus, submit = jobs.devices.tolist(), jobs.submit_ms.tolist()
@@ -110,8 +110,10 @@ class Turns:
     def _next(
         self, waiting: list[int], failed: set[tuple[int, int, bool]], tenant: Sequence[int], gpus: list[int]
     ) -> list[int]:
-        """Return the jobs to try next: one, or those of a cycle. Who failed is not tried again until GPUs come free,
-        or, at an own quota, until the tenant gives some back.
+        """Return the jobs to try next, which are one job or those of a cycle.
+
+        A job that failed is not tried again until GPUs become free or, at its tenant's quota, until the tenant releases
+        some.
         """
         heads: dict[int, int] = {}
         barred = {who[:2] for who in failed}

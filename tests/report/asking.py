@@ -1,4 +1,4 @@
-"""Analyses that ask a few questions, for tests that are about none of the others."""
+"""Limit analyses to a few questions, for tests that do not need the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["asking"]
 
 @contextlib.contextmanager
 def asking(*names: str, guidelines: Collection[str] | None = None) -> Iterator[None]:
-    """Let analyses ask these queries and judge these guidelines alone; their pages carry no script bundle.
+    """Limit analyses to these queries and guidelines, and leave the script bundle out of their pages.
 
     By default all guidelines are judged.
     """

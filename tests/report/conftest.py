@@ -32,7 +32,7 @@ HOSTILE = (END_OF_SCRIPT, RIGHT_TO_LEFT, FORMULA, LONG, 'it\'s "quoted" & {{ 7*7
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(once: Callable[[str, Callable[[Path], Any]], Any]) -> None:
-    """Make the script bundle outside of the user's cache folder; from then on it is in memory."""
+    """Make the script bundle outside the user's cache folder. It then stays in memory."""
     folder: Path = once("script-bundle", lambda folder: _with_bundle(folder / "cache"))
     _with_bundle(folder)
 
@@ -120,7 +120,7 @@ def hostile_trace(make_trace: Callable[..., Trace], once: Callable[[str, Callabl
         "capabilities": {"retries": Capability(available=False, note="the source records no attempts")},
         "notes": ["hours are local"],
     }
-    # One Trace for all processes, because its name and path stand in the report.
+    # All processes share one Trace, because its name and path are in the report.
     made: Trace = once("hostile-trace", lambda _: make_trace(manifest_overrides=facts, **_tables()))
     return made
 
@@ -144,7 +144,7 @@ def page(analysis: Analysis) -> str:
 
 @pytest.fixture(scope="session")
 def drawn_charts(report: Report) -> dict[str, list[Chart]]:
-    """Return the charts of each answer of the report, which no test may change."""
+    """Return the charts of each answer in the report, which no test may change."""
     from tracekit.report.sections.interface import charts
 
     return {a["name"]: charts(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
@@ -163,7 +163,7 @@ _FLAGS = (
 
 
 def _missing(reason: str) -> None:
-    """Skip for this reason, or fail where a browser has to be there, as in the gate."""
+    """Skip the test for this reason, or fail if a browser is required, as in the gate."""
     if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -171,7 +171,7 @@ def _missing(reason: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Return a real browser, which pages are opened in."""
+    """Return a real browser in which pages are opened."""
     found = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if found is None:
         _missing(f"no browser: none of {', '.join(_BROWSERS)} is on the PATH")

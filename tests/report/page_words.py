@@ -1,4 +1,4 @@
-"""The words of a page that are read without opening anything, part by part."""
+"""Count the words on each part of a page that can be read without opening anything."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _UNREAD = {"script", "style", "head", "svg", "noscript"}
 
 
 def words_by_part(page: str) -> dict[str, int]:
-    """Return the number of words that each part of a report shows at once, by its id.
+    """Return the number of words that each part of a report shows at first, by the part's id.
 
-    What a closed fold holds is not counted, but for its summary; nor what stands on paper alone, or is hidden.
+    The content of a closed fold is not counted, except its summary. Content that is hidden or only printed is not
+    counted either.
     """
     return {part: len(" ".join(found).split()) for part, found in _Parts(page).found.items()}
 
@@ -23,7 +24,7 @@ class _Parts(HTMLParser):
         super().__init__()
         self.found: dict[str, list[str]] = {}
         self._open: list[tuple[str, bool]] = []
-        """Each open element, and whether what it holds is read."""
+        """Each open element, and whether its content is read."""
         self._part = ""
         self.feed(page)
 
@@ -37,7 +38,7 @@ class _Parts(HTMLParser):
             self.found[self._part] = []
         unread = tag in _UNREAD or "hidden" in has or "paper" in names
         above = self._open[-1] if self._open else ("", True)
-        # The summary of a fold is read, what follows it is not.
+        # A fold's summary is read, but the content that follows is not.
         outer = self._read(-2) if above[0] == "details" and tag == "summary" else above[1]
         own = outer and not unread and not (tag == "details" and "open" not in has)
         self._open.append((tag, own))

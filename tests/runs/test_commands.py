@@ -118,11 +118,11 @@ def test_shards_make_what_one_process_makes(
     told = said(*command, "-o", out, "--shard", "2/3")
     made = len(results(runs)) - 3
     first, following = told.splitlines()
-    assert first == f"shard 2/3: all {what} are done; {made:,} of them here"
+    assert first == f"shard 2/3: all {what} are done, {made:,} of them by this shard"
     golden(following)
     assert not out.exists()
     if name != "fit":
-        assert f"all {what} are done; 0 of them here" in said(*command, "-o", out, "--shard", "3/3")
+        assert f"all {what} are done, 0 of them by this shard" in said(*command, "-o", out, "--shard", "3/3")
         assert len(results(runs)) == made + 3
 
     collected = said(*command, "-o", out, "--collect")
@@ -137,7 +137,7 @@ def test_shards_make_what_one_process_makes(
     damaged = runs / min(results(runs))
     damaged.write_bytes(damaged.read_bytes()[:-5])
     assert "1 of " in run(*command, "-o", tmp_path / "out", "--collect", *["--force"] * (name != "calibrate")).stderr
-    assert f"all {what} are done; 1 of them here" in said(*command, "-o", out, "--shard", "1/1")
+    assert f"all {what} are done, 1 of them by this shard" in said(*command, "-o", out, "--shard", "1/1")
 
 
 @pytest.mark.thorough

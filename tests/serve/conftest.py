@@ -1,4 +1,4 @@
-"""A small Trace of two clusters, with hostile names in it, and the server that answers for it."""
+"""A small Trace of two clusters with hostile names, and the server for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _at(hour: float) -> dt.datetime:
 def job(
     name: str, user: str | None, gpus: float, submit: float, wait: float, run: float, **facts: Any
 ) -> dict[str, Any]:
-    """Return a job; times in hours since 3 May 2020."""
+    """Return a job, with times in hours since 3 May 2020."""
     return {
         "job_id": name, "user": user, "cluster": "A", "vc": "ml", "status": "completed", "gpu_count": gpus,
         "node_count": 1, "attempt_count": 1, "submit_time": _at(submit), "start_time": _at(submit + wait),
@@ -105,13 +105,13 @@ def served(trace: Trace, once: Callable[[str, Callable[[Path], Any]], Any]) -> S
 
 @pytest.fixture(scope="session")
 def client(served: ServedTrace) -> TestClient:
-    """Return a browser of this machine, without a token."""
+    """Return a browser on this machine, without a token."""
     gate = Gate(made_app(served), names={"localhost"}, local=True)
     return TestClient(gate, base_url="http://localhost", follow_redirects=False)
 
 
 @pytest.fixture
 def guarded(served: ServedTrace) -> TestClient:
-    """Return a browser elsewhere, which knows no token yet."""
+    """Return a browser on another machine, which has no token yet."""
     gate = Gate(made_app(served), names={"host.example"}, local=False, token=TOKEN, port=80)
     return TestClient(gate, base_url="http://host.example", follow_redirects=False)

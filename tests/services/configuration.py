@@ -1,4 +1,4 @@
-"""The configuration files of a small Slurm: four nodes with GPUs, all of them daemons on this machine."""
+"""Configuration files of a small Slurm cluster whose four GPU nodes are daemons on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPUS_PER_NODE = 4
 MODELS = {"node1": "a100", "node2": "a100", "node3": "a100", "node4": "h100"}
 """The GPU model of each node."""
 USERS = {"alice": 61001, "bob": 61002, "carol": 61003, "dave": 61004, "erin": 61005}
-"""Users and their numbers; they exist for the daemons alone, through libnss_wrapper."""
+"""Users and their numbers. Only the daemons see them, through libnss_wrapper."""
 
 _SLURM_CONF = """
 ClusterName={cluster}
@@ -102,8 +102,8 @@ StoragePass=tk
 StorageLoc=slurm_acct_db
 """
 
-# What a machine writes down of a job that begins there: the GPUs that it gets, by number. Each does so before the first
-# run of a job; slurmd does not always do it again before the next run, so each job's script does it too.
+# Each machine records the numbers of the GPUs allocated to a job before the job's first run. slurmd does not always do
+# so again before the next run, so each job's script also does it.
 _HELD = """#!/bin/sh
 echo "$(date +%s)|$SLURM_JOB_ID|$SLURMD_NODENAME|$SLURM_JOB_GPUS" >>{base}/run/held
 """
@@ -121,7 +121,7 @@ class Ports:
 
 
 def free_ports() -> Ports:
-    """Return ports that nobody listens on now."""
+    """Return ports that are unused now."""
     sockets = [socket.socket() for _ in range(4 + len(MODELS))]
     try:
         for opened in sockets:
@@ -134,7 +134,7 @@ def free_ports() -> Ports:
 
 
 def write_files(base: Path, ports: Ports) -> None:
-    """Write the configuration below `base`, and the folders that it names."""
+    """Write the configuration below `base`, and make the folders that it names."""
     for name in ("etc", "run", "log", "state", "spool", "mysql", "dev", "prometheus"):
         (base / name).mkdir()
     nodes = "\n".join(
@@ -142,7 +142,7 @@ def write_files(base: Path, ports: Ports) -> None:
         for (name, model), port in zip(MODELS.items(), ports.slurmd, strict=True)
     )
     facts = {"base": base, "ports": ports, "cluster": CLUSTER, "nodes": nodes, "host": socket.gethostname()}
-    # gres.conf wants a device for each GPU, or jobs are not told which GPUs they have; these are all /dev/null.
+    # Unless gres.conf has a device for each GPU, jobs do not learn which GPUs they have. All devices are /dev/null.
     for number in range(GPUS_PER_NODE):
         os.mknod(base / "dev" / f"nvidia{number}", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     gres = "".join(

@@ -1,4 +1,4 @@
-"""The services, once for all tests: a few hundred jobs ran, and every form of dump of them."""
+"""The services, started once for all tests, with dumps in every form of a few hundred jobs."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Records:
-    """The services, still up, and what they themselves say about what ran."""
+    """The running services, and their own records of the jobs."""
 
     services: Services
     folder: Path
-    """Each variant of dump in a folder of its name; `half-way`, `machines` and `query-range` beside them."""
+    """Folders named after the variants of dumps, and `half-way`, `machines` and `query-range`."""
     done: Done
     runs: list[Run]
     jobs: dict[str, Job]
-    """Those that sacct lists."""
+    """Jobs that sacct lists."""
     never_eligible: dict[str, Job]
-    """Those that it leaves out unless it is asked for them by their numbers."""
+    """Jobs that sacct leaves out unless they are requested by number."""
     events: list[Event]
     held: list[Held]
     unrecorded: set[tuple[int, str]]
-    """Number and machine of runs that a machine wrote down and the database lacks."""
+    """Job number and machine of runs that a machine recorded but the database did not."""
     samples: list[Planted]
 
 
@@ -50,7 +50,7 @@ def ran(request: pytest.FixtureRequest) -> Iterator[Records]:
     if missing:
         pytest.skip(f"services: NOT RUN, because {missing}")
     base = Path(tempfile.mkdtemp(prefix="services-"))
-    # Jobs of other users have to reach their scripts.
+    # Other users' jobs must be able to read their scripts.
     base.chmod(0o755)
     begun = time.monotonic()
     try:
@@ -88,7 +88,7 @@ def _ran(services: Services, folder: Path) -> Records:
     except TimeoutError as error:
         queue = services.run("squeue", check=False)
         raise RuntimeError(f"{error}\n{queue}\n{services.log_ends()}") from error
-    # The database hears of an end a little later.
+    # The database records an end a little later.
     wait_until("accounting", lambda: records.unfinished(services) == 0, 60, 0.5)
     runs = records.read_runs(services)
     dumps.dump_sacct(services, folder)

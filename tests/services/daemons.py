@@ -1,4 +1,4 @@
-"""The daemons of a small Slurm and a Prometheus, which end with the process that starts them."""
+"""Daemons of a small Slurm cluster and of Prometheus, which end with the process that starts them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PROGRAMS = (
 _NSS_WRAPPER = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _STARTED_WITHIN = 60.0
-"""How long a daemon may take to answer [s]."""
+"""Maximum time until a daemon answers [s]."""
 
 
 def _nss_wrapper() -> Path | None:
@@ -38,7 +38,7 @@ def _nss_wrapper() -> Path | None:
 
 
 def what_is_missing() -> str:
-    """Return why the services cannot run on this machine, '' where they can."""
+    """Return why the services cannot run on this machine, or '' if they can."""
     if not sys.platform.startswith("linux"):
         return "they run on Linux alone"
     absent = [name for name in _PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{_PATH}") is None]
@@ -61,12 +61,12 @@ def _devices_can_be_made() -> bool:
 
 
 def wait_until(what: str, true: Callable[[], bool], seconds: float = _STARTED_WITHIN, pause: float = 0.2) -> None:
-    """Return once `true` gives True.
+    """Wait until `true` returns True.
 
     Raises
     ------
     TimeoutError
-        That took longer than `seconds`.
+        The wait exceeded `seconds`.
     """
     end = time.monotonic() + seconds
     while not true():
@@ -76,9 +76,9 @@ def wait_until(what: str, true: Callable[[], bool], seconds: float = _STARTED_WI
 
 
 class Services:
-    """munged, mariadbd, slurmdbd, slurmctld and one slurmd a node, below one folder; and Prometheus, if asked for.
+    """munged, mariadbd, slurmdbd, slurmctld, one slurmd per node and (on request) Prometheus, in one folder.
 
-    Use it as a context: at its end every process has ended, whatever happened inside.
+    Use it as a context manager. After the block, every process has ended, whatever happened inside.
     """
 
     def __init__(self, base: Path) -> None:
@@ -98,7 +98,7 @@ class Services:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
-        # Who ends the tests by SIGTERM, as the gate does, ends the services as by Ctrl-C: in good order.
+        # SIGTERM, with which the gate ends the tests, ends the services in good order, like Ctrl-C.
         self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self._start_all()
@@ -114,12 +114,12 @@ class Services:
             signal.signal(signal.SIGTERM, self._before)
 
     def run(self, *command: str, seconds: float = 60, check: bool = True, time_format: str = "") -> str:
-        """Run a command of Slurm's as root and return what it printed.
+        """Run a Slurm command as root and return its output.
 
         Raises
         ------
         RuntimeError
-            It failed, and `check` was asked for; the message has what it said.
+            The command failed and `check` is set. The message contains the command's output.
         """
         form = {"SLURM_TIME_FORMAT": time_format} if time_format else {}
         done = subprocess.run(
@@ -130,22 +130,22 @@ class Services:
         return done.stdout.decode(errors="replace")
 
     def sql(self, query: str) -> list[list[str | None]]:
-        """Return the rows of a query of the accounting database, as text."""
+        """Return the rows of a query on the accounting database as strings."""
         out = self.run(*self._mariadb(), "--batch", "--skip-column-names", "slurm_acct_db", "--execute", query)
         rows = [line.split("\t") for line in out.splitlines()]
         return [[None if cell == "NULL" else cell for cell in row] for row in rows]
 
     def start_node(self, node: str) -> None:
-        """Start the slurmd of a node."""
+        """Start a node's slurmd."""
         self._start(f"slurmd-{node}", "slurmd", "-D", "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """End the slurmd of a node at once, as a power cut does."""
+        """End a node's slurmd at once, as a power cut does."""
         process = self._running.pop(f"slurmd-{node}")
         process.kill()
         process.wait(10)
         scripts = self._belonging(f"SLURMD_NODENAME={node}")
-        # Those who watch over the scripts first: they would report how these ended.
+        # End the supervisors of the scripts first, because they would report how the scripts ended.
         for pid in [*(_parent(script) for script in scripts), *scripts]:
             if pid > 1:
                 with suppress(ProcessLookupError):
@@ -161,7 +161,7 @@ class Services:
             f"--web.listen-address=127.0.0.1:{self.ports.prometheus}",
             "--storage.tsdb.retention.time=60d",
             "--log.level=warn",
-            # Without this an answer goes on for five minutes after a series has ended.
+            # Without this, a series goes on for five minutes after its end.
             "--query.lookback-delta=500ms",
         )
         wait_until("prometheus", self._prometheus_is_ready)
@@ -182,7 +182,7 @@ class Services:
                 os.kill(pid, signal.SIGKILL)
 
     def log_ends(self) -> str:
-        """Return the last lines of every log, for a failure's message."""
+        """Return the last lines of every log for an error message."""
         parts = []
         for path in sorted((self.base / "log").iterdir()):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[-8:]
@@ -227,7 +227,7 @@ class Services:
         wait_until("slurmd", lambda: self.run("sinfo", "-h", "-p", "big", "-t", "idle", "-o", "%D").strip() == "4")
 
     def _start(self, name: str, *command: str) -> None:
-        # setpriv: should this process be killed, the kernel ends the daemons.
+        # setpriv makes the kernel end the daemons if this process is killed.
         with (self.base / "log" / f"{name}.out").open("ab") as out:
             self._running[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "TERM", *command],
@@ -254,7 +254,7 @@ class Services:
             return False
 
     def _belonging(self, more: str = "") -> list[int]:
-        """Return the processes that were started with this configuration, and with `more`: daemons, steps and jobs."""
+        """Return the daemons, steps and jobs that were started with this configuration and `more`."""
         marks = {f"SLURM_CONF={self.env['SLURM_CONF']}".encode(), *([more.encode()] if more else [])}
         found = []
         for entry in Path("/proc").iterdir():
@@ -266,7 +266,7 @@ class Services:
 
 
 def _parent(pid: int) -> int:
-    """Return the slurmstepd that watches over a process, 0 where another does."""
+    """Return the slurmstepd that supervises a process, or 0 if another process does."""
     with suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         parent = int(status.partition("\nPPid:")[2].split()[0])

@@ -1,4 +1,4 @@
-"""What an operator would export from the services, in the forms in which sites export it."""
+"""Export from the services what an operator would, in the forms that sites use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MORE = (
     f"{README_COLUMNS},JobName,Reason,Reserved,Suspended,ExitCode,Flags,NTasks,MaxRSS,TotalCPU,TRESUsageInAve,"
     "TRESUsageInTot"
 )
-# What each kind of dump asks sacct for, and the form of times.
+# Fields that each kind of dump requests from sacct, and the time format.
 _TEXT: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "readme-columns": (README_COLUMNS, ("--parsable2",), ""),
     "more-columns": (_MORE, ("--parsable2",), ""),
@@ -31,18 +31,18 @@ _TEXT: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "offset-times": (README_COLUMNS, ("--parsable2",), "%Y-%m-%dT%H:%M:%S%z"),
 }
 VARIANTS = (*_TEXT, "json")
-"""The kinds of dump of one and the same accounting."""
+"""The kinds of dumps of the same accounting."""
 
 
 def sacct(services: Services, *options: str, jobs: Iterable[str] = (), time_format: str = "") -> str:
-    """Return what sacct says of all users' jobs, or of those named, since yesterday."""
+    """Return sacct's output on all users' jobs, or on the named jobs, since yesterday."""
     chosen = ("--jobs", ",".join(jobs)) if jobs else ("--starttime", "now-1day", "--endtime", "now+1hour")
     command = ("sacct", "--allusers", "--duplicates", *chosen, *options)
     return services.run(*command, seconds=120, time_format=time_format)
 
 
 def dump_sacct(services: Services, folder: Path, variants: Iterable[str] = VARIANTS, jobs: Iterable[str] = ()) -> None:
-    """Write each variant into a folder of its own."""
+    """Write each variant to a separate folder."""
     jobs = tuple(jobs)
     for variant in variants:
         (folder / variant).mkdir(parents=True)
@@ -55,7 +55,7 @@ def dump_sacct(services: Services, folder: Path, variants: Iterable[str] = VARIA
 
 
 def dump_machines(services: Services, folder: Path, samples: Iterable[str] = ()) -> None:
-    """Write the lists of machines, what happened to them, and what running jobs held of them."""
+    """Write the machine lists, the machines' events, and their GPUs allocated to running jobs."""
     folder.mkdir(parents=True)
     for name, command in (
         ("scontrol-nodes.txt", ("scontrol", "show", "nodes")),

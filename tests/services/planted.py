@@ -1,4 +1,4 @@
-"""GPU series in the names of the DCGM exporter, planted for the jobs that really ran, in a real Prometheus."""
+"""GPU series with the DCGM exporter's names for jobs that really ran, planted in a real Prometheus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LABELLED", "METRICS", "Held", "Planted", "held_gpus", "plant", "range_queries"]
 
 LABELLED = ("node1", "node2")
-"""The machines whose exporter names the job that holds each GPU."""
+"""Machines whose exporter names each GPU's job."""
 METRICS: dict[str, Callable[[int], float]] = {
     "DCGM_FI_DEV_GPU_UTIL": lambda use: use,
     "DCGM_FI_DEV_FB_USED": lambda use: 1024 * use,
@@ -29,12 +29,12 @@ METRICS: dict[str, Callable[[int], float]] = {
     "DCGM_FI_PROF_SM_ACTIVE": lambda use: use / 125,
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": lambda use: use / 250,
 }
-"""Each metric as a function of a job's utilization [%]: %, MiB, W, share, share."""
+"""Each metric [%, MiB, W, share, share] as a function of a job's utilization [%]."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """GPUs of one machine that one run of a job held, as the machine itself wrote down when the run began."""
+    """A machine's GPUs allocated to one run of a job, as recorded by the machine when the run began."""
 
     number: int
     job_id: str
@@ -45,29 +45,29 @@ class Held:
 
     @property
     def utilization(self) -> int:
-        """What is planted for the job [%]: never 0, so that it is not an idle GPU's."""
+        """Utilization planted for the job [%], which is never 0 because idle GPUs have 0."""
         return 5 + self.number * 37 % 91
 
 
 @dataclass(frozen=True)
 class Planted:
-    """One sample of one GPU, once a second."""
+    """One sample of one GPU, taken once per second."""
 
     time: dt.datetime
     node: str
     gpu: int
     utilization: int
     number: int | None
-    """The job's number as its exporter names it, None for an idle GPU and where the exporter names none."""
+    """Job number given by the exporter, or None if the GPU is idle or the exporter names no job."""
     job_id: str | None
-    """The job that held the GPU, which no exporter says on machines without labels."""
+    """Job to which the GPU was allocated, which exporters on machines without labels do not report."""
 
 
 def held_gpus(text: str, runs: Iterable[Run]) -> tuple[list[Held], set[tuple[int, str]]]:
-    """Return who held which GPUs, with the times of the accounting database, and the places of runs it lacks.
+    """Return each run's GPUs with times from the accounting database, and the places of runs missing from it.
 
-    The machines write down each run as it begins. On a busy host the database may miss a run: one that is put back
-    into the queue within the second of its start loses its row to the next.
+    The machines record each run as it begins. On a busy host, the database may miss a run. If a run is requeued within
+    the second in which it started, the next run overwrites its row.
     """
     begun: dict[tuple[int, str], list[Run]] = {}
     for run in sorted((r for r in runs if r.start is not None), key=lambda r: (r.start or r.submit, r.submit)):
@@ -80,7 +80,7 @@ def held_gpus(text: str, runs: Iterable[Run]) -> tuple[list[Held], set[tuple[int
         moment = dt.datetime.fromtimestamp(int(seconds), dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=1)
         if not gpus:
             continue
-        # The last one that had begun by then; a resize goes on with what was held on the machines kept.
+        # The last run that had begun by then. A resize continues with the GPUs on the remaining machines.
         recorded = begun.get((int(number), node), [])
         mine = [run for run in recorded if run.start is not None and run.start <= moment]
         if not mine:
@@ -91,19 +91,20 @@ def held_gpus(text: str, runs: Iterable[Run]) -> tuple[list[Held], set[tuple[int
         assert start is not None
         held = tuple(int(gpu) for gpu in gpus.split(","))
         found.append(Held(int(number), mine[-1].job_id, node, held, start, max(ends)))
-    # Both a machine and the job's script tell of most runs.
+    # Both a machine and the job's script record most runs.
     return list(dict.fromkeys(found)), unrecorded
 
 
 def plant(held: Iterable[Held], start: dt.datetime, end: dt.datetime) -> list[Planted]:
-    """Return a sample of each GPU at each second from `start` to `end`, which is not part of it."""
+    """Return a sample of each GPU at each second from `start` to `end` (exclusive)."""
     second = dt.timedelta(seconds=1)
     busy: dict[tuple[dt.datetime, str, int], Held] = {}
     for span in held:
         for gpu in span.gpus:
             for offset in range(int((span.end - span.start).total_seconds())):
                 place = (span.start + offset * second, span.node, gpu)
-                # Whoever began later has it: a run that had ended before its requeue lasts until that in the database.
+                # The later run has the GPU, because in the database, a run that ended before its requeue lasts until
+                # the requeue.
                 busy[place] = span
     samples = []
     for node in MODELS:
@@ -118,7 +119,7 @@ def plant(held: Iterable[Held], start: dt.datetime, end: dt.datetime) -> list[Pl
 
 
 def write_openmetrics(samples: Iterable[Planted], path: Path) -> None:
-    """Write the samples as text that promtool makes blocks of."""
+    """Write the samples as text from which promtool makes blocks."""
     samples = list(samples)
     with path.open("w", encoding="ascii") as out:
         for metric in METRICS:
@@ -146,7 +147,7 @@ def _lines(metric: str, samples: list[Planted]) -> Iterator[str]:
 
 
 def fill(services: Services, samples: Iterable[Planted]) -> None:
-    """Start a Prometheus that has these samples and no others."""
+    """Start a Prometheus server with only these samples."""
     text, data = services.base / "prometheus" / "planted.om", services.base / "prometheus" / "data"
     write_openmetrics(samples, text)
     services.run("promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data), seconds=120)
@@ -156,7 +157,7 @@ def fill(services: Services, samples: Iterable[Planted]) -> None:
 def range_queries(
     services: Services, start: dt.datetime, end: dt.datetime, folder: Path, step_s: int = 1, selector: str = ""
 ) -> None:
-    """Write the answers of `query_range` as files, one a metric."""
+    """Write the responses of `query_range` to files, one per metric."""
     folder.mkdir(parents=True)
     for metric in METRICS:
         last = end - dt.timedelta(seconds=1)

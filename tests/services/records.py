@@ -1,4 +1,4 @@
-"""What Slurm's accounting database says of each run of each job, read by SQL: independent of `sacct` and tracekit."""
+"""Read each run of each job from Slurm's accounting database with SQL, independently of `sacct` and tracekit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Job", "Run", "jobs_of", "read_events", "read_runs", "unfinished"]
 
-# slurm.h: the lower byte is the state, what stands above are flags.
+# From slurm.h: the lower byte is the state, and higher bits are flags.
 _STATES = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
     "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
@@ -36,7 +36,7 @@ _COMMON = {
     "RUNNING": "running",
 }
 _NOBODY = 2**32 - 2
-"""What the database writes for no number."""
+"""Value that the database uses for a missing number."""
 
 _QUERY = """
 SELECT j.id_job, j.het_job_id, j.het_job_offset, j.id_array_job, j.id_array_task, j.state, j.time_submit,
@@ -48,12 +48,12 @@ WHERE j.deleted = 0 ORDER BY j.job_db_inx"""
 
 @dataclass(frozen=True)
 class Run:
-    """One row of the table of jobs: a run of a job, or of a component of a heterogeneous one. Times are UTC."""
+    """One row of the job table: a run of a job or of a heterogeneous job's component. Times are in UTC."""
 
     job_id: str
-    """As tracekit spells it."""
+    """Job id as tracekit spells it."""
     number: int
-    """The number that the job itself sees as SLURM_JOB_ID."""
+    """Number that the job itself sees as SLURM_JOB_ID."""
     component: int | None
     state: str
     submit: dt.datetime
@@ -63,7 +63,7 @@ class Run:
     suspended_s: int
     nodes: tuple[str, ...]
     tres: dict[str, int]
-    """What it held, or what it asked for where it never started; memory in MiB."""
+    """Allocated resources, or requested resources if the run never started, with memory in MiB."""
     account: str | None
     partition: str | None
     qos: str | None
@@ -74,12 +74,12 @@ class Run:
 
     @property
     def gpus(self) -> int:
-        """GPUs that it held, or asked for where it never started."""
+        """Number of GPUs allocated, or requested if the run never started."""
         return self.tres.get("gres/gpu", 0)
 
     @property
     def gpu_s(self) -> float:
-        """GPU-seconds from its start, or from a resize on, to its end."""
+        """GPU-seconds from the run's start or resize to its end."""
         if self.start is None or self.end is None:
             return 0.0
         return self.gpus * (self.end - max(self.start, self.submit)).total_seconds()
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """All runs of one job, in order; of a heterogeneous one those of each component."""
+    """All runs of a job in order, or of each component if the job is heterogeneous."""
 
     job_id: str
     runs: tuple[Run, ...]
@@ -105,25 +105,25 @@ class Job:
 
     @property
     def attempts(self) -> list[list[Run]]:
-        """The runs that started, in order, with the components of a heterogeneous job side by side."""
+        """The runs that started, in order, with a heterogeneous job's components grouped together."""
         started = [run for run in self.runs if run.start is not None]
         by_component = [[run for run in started if run.component == first.component] for first in self.first]
         return [list(parts) for parts in zip(*by_component, strict=True)]
 
     @property
     def listed(self) -> bool:
-        """Whether `sacct` lists it: it chooses by when jobs became eligible, and leaves out those that never did."""
+        """Whether `sacct` lists the job. It selects by eligible time and leaves out jobs that never became eligible."""
         return any(run.eligible is not None for run in self.runs)
 
     @property
     def resized(self) -> bool:
-        """Whether it gave machines back while it ran."""
+        """Whether the job gave machines back while it ran."""
         return any(run.state == "RESIZING" for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Event:
-    """A time in which a machine was not fit for work, in the accounting database."""
+    """A time during which a machine was unavailable, according to the accounting database."""
 
     node: str
     start: dt.datetime
@@ -134,13 +134,13 @@ class Event:
 
 
 def unfinished(services: Services) -> int:
-    """Return how many runs have no end in the database yet."""
+    """Return the number of runs without an end in the database."""
     ((count,),) = services.sql("SELECT count(*) FROM tk_job_table WHERE time_end = 0 AND deleted = 0")
     return int(count or 0)
 
 
 def read_runs(services: Services) -> list[Run]:
-    """Return every run, in the order in which the database heard of them."""
+    """Return all runs in the order in which the database recorded them."""
     kinds = {
         str(number): f"{kind}/{name}" if name else str(kind)
         for number, kind, name in services.sql("SELECT id, type, name FROM tres_table")
@@ -149,28 +149,28 @@ def read_runs(services: Services) -> list[Run]:
 
 
 def read_events(services: Services) -> list[Event]:
-    """Return when machines were not fit for work, and why."""
+    """Return when and why machines were unavailable."""
     query = """SELECT node_name, time_start, time_end, state, HEX(CONVERT(reason USING utf8mb4)) FROM tk_event_table
     WHERE node_name <> '' ORDER BY time_start, node_name"""
     events = []
     for node, start, end, state, reason in services.sql(query):
         begun = _time(start or "")
         assert begun is not None
-        # The lowest four bits are the state, 1 is DOWN; what stands above are flags, such as DRAIN.
+        # The lowest four bits are the state, where 1 is DOWN. Higher bits are flags, such as DRAIN.
         word = "down" if int(state or 0) & 0xF == 1 else "drained"
         events.append(Event(str(node), begun, _time(end or ""), word, bytes.fromhex(reason or "").decode()))
     return events
 
 
 def jobs_of(runs: Iterable[Run]) -> dict[str, Job]:
-    """Return the jobs that these runs make up."""
-    # A run that waits sorts by its submission, which is later than any start before it.
+    """Group runs into jobs."""
+    # A waiting run sorts by its submission, which is later than the start of any earlier run.
     ordered = sorted(runs, key=lambda run: (run.job_id, run.start or run.submit, run.submit, run.component or 0))
     return {name: Job(name, tuple(mine)) for name, mine in groupby(ordered, key=lambda run: run.job_id)}
 
 
 def expand(nodes: str) -> tuple[str, ...]:
-    """Return the names of a list such as node[1-2,4]."""
+    """Return the names in a list such as node[1-2,4]."""
     if nodes in {"", "None assigned"}:
         return ()
     match = re.fullmatch(r"(\w+)\[([\d,-]+)\]", nodes)
@@ -186,8 +186,8 @@ def _run(row: list[str], kinds: dict[str, str]) -> Run:
     nodes = expand(nodelist)
     submitted = _time(submit)
     assert submitted is not None
-    # Bits 4 and 3 of the flags: which scheduler started it. A job that is cancelled before it started has one time
-    # for all, and no machine.
+    # Bits 4 and 3 of the flags show which scheduler started the job. A job cancelled before it started has one time for
+    # all columns, and no machine.
     scheduler = "backfill" if int(flags) & 8 else "main" if int(flags) & 4 else None
     return Run(
         job_id=f"{CLUSTER}/{het if int(het) else number}",
@@ -216,7 +216,7 @@ def _state(number: int) -> str:
 
 
 def common_status(state: str) -> str:
-    """Return tracekit's word for a state that has ended."""
+    """Return tracekit's word for a final state."""
     return _COMMON[state]
 
 

@@ -23,19 +23,19 @@ _SCENES = (
     "victim", "urgent", "drained", "down",
 )  # fmt: skip
 _TASKS = {"sweep": "_0", "cpu": "_1", "h100": "_1", "capped": "_6", "grouped": "_6"}
-"""Of arrays, one task."""
+"""Scenes with arrays, of which one task is kept."""
 _PAIRS = ("uneven", "odd")
-"""Scenes of which two jobs are kept, not one."""
+"""Scenes of which two jobs are kept instead of one."""
 _SAMPLED = ("gang", "uneven", "het", "requeued", "resized", "urgent")
-"""Scenes of which it is kept what scontrol printed while they ran."""
+"""Scenes for which scontrol's output during the run is kept."""
 _COMPRESSED = ("all-columns", "json", "telemetry")
-"""Forms that are large as text."""
+"""Forms of dumps whose text is large."""
 _STEP_S = 5
-"""A point of each GPU series every so many seconds."""
+"""Interval between points of each GPU series [s]."""
 
 
 def keep_sample(ran: Records, folder: Path) -> None:
-    """Write each form of dump of some of the jobs below `folder`: what the cluster printed, and nothing else."""
+    """Write each form of dump of some of the jobs to `folder`, exactly as the cluster printed it."""
     jobs = [
         f"{job}{_TASKS.get(scene, '')}"
         for scene in _SCENES
@@ -56,7 +56,7 @@ def keep_sample(ran: Records, folder: Path) -> None:
     mine = "|".join(sorted((number for number in numbers if number.isdigit()), key=int))
     planted.range_queries(ran.services, start, end, folder / "telemetry", _STEP_S, f'{{hpc_job=~"|{mine}"}}')
     for path in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "README.md"):
-        # The folder and the kernel are those of the machine on which all of it ran.
+        # The folder and the kernel are those of the machine that ran everything.
         text = path.read_text("utf-8").replace(str(ran.services.base), "/cluster")
         text = re.sub(r"OS=Linux .*|(?<=\"Linux) [^\"]*", lambda match: match[0].partition(" ")[0], text)
         path.unlink()
@@ -67,7 +67,7 @@ def keep_sample(ran: Records, folder: Path) -> None:
 
 
 def _first_seen(samples: Iterable[str], numbers: set[str]) -> Iterable[str]:
-    """Return the first line of each run of these jobs, below the moment at which it was asked for."""
+    """Return the first line of each of these jobs' runs, after the time at which it was requested."""
     seen, moment = set(), ""
     for line in samples:
         if line.startswith("#"):

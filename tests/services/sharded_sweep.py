@@ -1,4 +1,4 @@
-"""A sweep in three shards by the template of the documentation, on the Slurm of these tests."""
+"""A sweep in three shards on the tests' Slurm cluster, with the template from the documentation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SWEEP = 'traces = ["philly"]\npolicies = ["fifo", "srtf", "las"]\nseeds = [0, 1
 
 
 def submit_sweep(services: Services, folder: Path) -> list[str]:
-    """Submit shards 1 and 3, then shard 2 as one that was lost, and then what collects them; return the jobs' ids."""
+    """Submit shards 1 and 3, then shard 2 as if lost earlier, then the job that collects them. Return the ids."""
     folder.mkdir()
     told = run("ingest", _ROOT / "sample_traces" / "philly", "-o", folder / "philly")
     assert told.returncode == 0, told.stderr
     (folder / "sweep.toml").write_text(_SWEEP, encoding="ascii")
-    # Where the gate runs, the environment of these tests is root's alone. Jobs find its tracekit first.
+    # In the gate, only root can read the tests' environment. Jobs find the tracekit in this environment first.
     path = f"{Path(sys.executable).parent}:{services.env['PATH']}"
     common = ("--parsable", f"--export=ALL,PATH={path},PYTHONPATH={_ROOT}", f"-D{folder}", "-t5", "-c1", "--mem=2G")
 

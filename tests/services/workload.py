@@ -1,4 +1,4 @@
-"""A few hundred jobs, each kind that accounting tells apart, in about three minutes."""
+"""A few hundred jobs of every kind that accounting distinguishes, in about three minutes."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 __all__ = ["ODD_NAMES", "Done", "add_accounts", "run_workload"]
 
 ODD_NAMES = ('a|b, "c" é', "24' wafer", "sweep|lr=0.1|", "=1+1", "tab\there", "<b>bold</b>")
-"""Names of jobs that a careless reader takes for something else."""
+"""Job names that a careless reader misreads."""
 _UNTIL_RUN = "if [ ${{SLURM_RESTART_COUNT:-0}} -lt $(({} - 1)) ]; then sleep 60; fi; sleep 3"
 _STARTED_WITHIN = 180.0
-"""How long a job may wait for its start on a busy machine [s]."""
+"""Maximum wait for a job's start on a busy machine [s]."""
 _ENDED_WITHIN = 180.0
-"""How long the queue may take to empty after the last submission [s]."""
+"""Maximum time until the queue is empty after the last submission [s]."""
 
 
 @dataclass
 class Done:
-    """What was done to jobs and machines, as the tests compare it with what tracekit tells."""
+    """Actions on jobs and machines, which the tests compare with tracekit's results."""
 
     jobs: dict[str, list[str]] = field(default_factory=dict)
-    """Ids of the jobs of each scene, as sbatch printed them."""
+    """Ids of each scene's jobs, as printed by sbatch."""
     events: list[tuple[str, str, str]] = field(default_factory=list)
-    """Node, state and reason of what was done to machines, in order."""
+    """Node, state and reason of each action on a machine, in order."""
     samples: list[str] = field(default_factory=list)
-    """What `scontrol -d -o show job` printed of running jobs, again and again."""
+    """Output of `scontrol -d -o show job` on running jobs, sampled repeatedly."""
     said: list[str] = field(default_factory=list)
-    """When each scene was over."""
+    """Time at which each scene ended."""
 
 
 def add_accounts(services: Services) -> None:
-    """Add accounts with limits, classes of service and users."""
+    """Add accounts with limits, QOS and users."""
     every = "normal,low,high,scene,capped,grouped"
     for command in (
         "modify qos normal set Priority=50",
@@ -91,7 +91,7 @@ def run_workload(services: Services, half_way: Callable[[], None]) -> Done:
 
 
 class _Scenes:
-    """What happens, one scene a method."""
+    """The scenes, one per method."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -99,13 +99,13 @@ class _Scenes:
         self._begun = time.monotonic()
 
     def shards(self) -> None:
-        """A sweep of tracekit's own, as an array of root's."""
+        """Run a tracekit sweep as root's job array."""
         for job in submit_sweep(self.services, self.services.base / "sweep"):
             self._note("shards", job)
         self._say("shards")
 
     def crowd(self) -> None:
-        """Many short jobs, gangs and arrays among them."""
+        """Submit many short jobs, including gangs and arrays."""
         put = self._put
         put("sweep", "alice", "sleep 2", "--array=0-59%12", "--gres=gpu:1")
         put("tune", "bob", "sleep 2", "--array=1-40", "--gres=gpu:a100:2", "-c2")
@@ -117,7 +117,7 @@ class _Scenes:
         put("gang", "carol", "srun sleep 3", "-N2", "--gres=gpu:4", "--mem=100G")
         put("gang", "alice", "srun sleep 2; srun sleep 1", "-N3", "--gres=gpu:2", "--ntasks-per-node=2")
         put("wide", "bob", "sleep 3", "-p", "big", "-N4", "--gres=gpu:1")
-        # 3 GPUs on one node and 4 on another; 5 on two.
+        # 3 GPUs on one node and 4 on another, and 5 GPUs on two nodes.
         put("uneven", "bob", "sleep 10", "-N2", "-n7", "--gpus=a100:7")
         put("uneven", "alice", "sleep 10", "-N2", "-n5", "--gpus=5")
         het = ("--gres=gpu:2", "-n1", "-t3", ":", "--gres=gpu:1", "-n2", "-c3", "-t3")
@@ -128,7 +128,7 @@ class _Scenes:
         self._say("crowd")
 
     def limits(self) -> None:
-        """Jobs that limits hold back, or end."""
+        """Submit jobs that limits delay or end."""
         self._put("capped", "dave", "sleep 2", "--array=1-6", "--qos=capped", "--gres=gpu:1")
         self._put("grouped", "alice", "sleep 2", "--array=1-6", "--qos=grouped", "--gres=gpu:1")
         self._put("quota", "dave", "sleep 2", "--array=1-6", "--gres=gpu:4")
@@ -139,7 +139,7 @@ class _Scenes:
         self._say("limits")
 
     def outcomes(self) -> None:
-        """Jobs that fail, and jobs that are cancelled before and after their start."""
+        """Submit jobs that fail, and jobs that are cancelled before or after their start."""
         for code in range(1, 6):
             self._put("failed", "erin", f"sleep {code % 3}; exit {code}", "--gres=gpu:1")
         self._put("killed", "erin", "sleep 1; kill -9 $$", "--gres=gpu:1")
@@ -154,7 +154,7 @@ class _Scenes:
         self._say("outcomes")
 
     def dependencies(self) -> None:
-        """Jobs that wait for others."""
+        """Submit jobs that wait for other jobs."""
         scene = ("--gres=gpu:1", "--qos=scene")
         first = self._put("first", "alice", "sleep 4", *scene)
         self._put("after", "alice", "sleep 1", *scene, f"--dependency=afterok:{first}")
@@ -166,10 +166,10 @@ class _Scenes:
         self._say("dependencies")
 
     def requeues(self) -> None:
-        """Jobs that run twice and three times."""
+        """Submit jobs that run two or three times."""
         scene = ("--gres=gpu:1", "--qos=scene", "-t3")
-        # Long enough not to be over when it is requeued, short in the last run.
-        # Two of them, since the accounting database may lose a run on a busy host.
+        # Long enough to be still running when requeued, but short in the last run. Two jobs, because the accounting
+        # database may lose a run on a busy host.
         twice = [self._put("requeued", user, _UNTIL_RUN.format(3), *scene) for user in ("alice", "carol")]
         array = self._put("requeued_task", "bob", _UNTIL_RUN.format(2), "--array=1", *scene)
         once = self._put("kept", "carol", "sleep 10", "--no-requeue", *scene)
@@ -188,7 +188,7 @@ class _Scenes:
         self._say("requeues")
 
     def changes(self) -> None:
-        """Jobs that are suspended, or give machines back, while they run."""
+        """Submit jobs that are suspended or give machines back while they run."""
         scene = ("--qos=scene", "-t3")
         stopped = self._put("suspended", "dave", "sleep 15", "--gres=gpu:1", *scene)
         smaller = self._put("resized", "carol", "sleep 20", "-N2", "--gres=gpu:2", *scene)
@@ -202,7 +202,7 @@ class _Scenes:
         self._say("changes")
 
     def lost_machine(self) -> None:
-        """A machine that dies under its jobs; it is found out after half a minute."""
+        """Kill a machine under its jobs, which Slurm notices after half a minute."""
         scene = ("-p", "big", "-w", "node4", "--gres=gpu:1", "--qos=scene", "-t3", "-A", "speech")
         jobs = [
             self._put("lost", "erin", "sleep 100", *scene),
@@ -216,7 +216,7 @@ class _Scenes:
         self._say("lost machine")
 
     def preemption(self) -> None:
-        """Jobs that must leave for others, and start again."""
+        """Submit jobs that are preempted and start again."""
         victims = [self._put("victim", "bob", "sleep 12", "--qos=low", "--gres=gpu:2", "-t3") for _ in range(6)]
         wait_until("victims", lambda: sum(self._is_running(job) for job in victims) >= 4, _STARTED_WITHIN, 0.5)
         time.sleep(1)
@@ -228,7 +228,7 @@ class _Scenes:
         self._say("preemption")
 
     def repaired_machines(self) -> None:
-        """A machine that is drained with a job on it, and one that is set down."""
+        """Drain a machine with a running job, and set another machine down."""
         scene = ("--qos=scene", "--gres=gpu:1", "-t2")
         stays = self._put("drained", "alice", "sleep 5", "-w", "node3", *scene)
         falls = self._put("down", "alice", "sleep 60", "-w", "node2", *scene)
@@ -238,7 +238,7 @@ class _Scenes:
         self._node("node3", "drain", "ECC errors GPU 2")
         time.sleep(1)
         self._node("node2", "down", "NVLink fault, ticket 7 | see log")
-        # The machine counts as drained when its last job has left it.
+        # The machine counts as drained after its last job has ended.
         wait_until("node3 drained", lambda: "drained" in self._state("node3"), 60, 0.5)
         time.sleep(3)
         for node in ("node2", "node3"):
@@ -250,7 +250,7 @@ class _Scenes:
         self._say("repaired machines")
 
     def lost_machine_returns(self) -> None:
-        """The dead machine is started again, and its job with it."""
+        """Restart the dead machine, and its job with it."""
         wait_until("node4 down", lambda: "down" in self._state("node4"), 90, 0.5)
         time.sleep(2)
         self.services.start_node("node4")
@@ -263,7 +263,7 @@ class _Scenes:
         self._say("lost machine returns")
 
     def finish(self) -> None:
-        """Wait until nothing is left."""
+        """Wait until no jobs are left."""
         self._command("scancel", self.never)
         wait_until("the queue is empty", self._none_left, _ENDED_WITHIN, 1)
         self._say("finish")
@@ -273,14 +273,14 @@ class _Scenes:
         for job, reason in queue:
             if reason == "BeginTime":
                 self._now(job)
-            # A machine that came back a moment ago may fail to start a job on a busy host; Slurm then holds it.
+            # On a busy host, a machine that has just come back may fail to start a job, which Slurm then holds.
             if "held" in reason:
                 self._command("scancel", job)
         return not queue
 
     @contextmanager
     def sampled(self) -> Iterator[None]:
-        """Ask every two seconds what running jobs hold."""
+        """Sample the allocations of running jobs every two seconds."""
         over = threading.Event()
 
         def ask() -> None:
@@ -320,7 +320,7 @@ class _Scenes:
         return text.split(";")[0].strip()
 
     def _command(self, *command: str) -> None:
-        # Slurm refuses some of these, such as the requeue of a job that may not be: that is part of the scene.
+        # Slurm refuses some of these commands, such as an illegal requeue, which is part of the scene.
         self.services.run(*command, check=False)
 
     def _node(self, node: str, state: str, reason: str) -> None:
@@ -335,7 +335,7 @@ class _Scenes:
         self._now(job)
 
     def _now(self, job: str) -> None:
-        """Spare a requeued job the two minutes for which it is held back."""
+        """Let a requeued job skip the two minutes for which Slurm holds it back."""
         ids = re.findall(r"\bJobId=(\d+)", self.services.run("scontrol", "-o", "show", "job", job, check=False))
         for number in ids:
             self._command("scontrol", "update", f"jobid={number}", "StartTime=now")

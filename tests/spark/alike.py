@@ -1,4 +1,4 @@
-"""Two answers to one question: the same rows in the same order, numbers to 1e-9."""
+"""Compare two answers to the same question, with rows in the same order and numbers equal to 1e-9."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEAR = 1e-9
 
 
 def difference(one: pl.DataFrame, other: pl.DataFrame) -> str | None:
-    """Return the first place where two frames differ; None where there is none."""
+    """Return the first difference between two frames, or None if there is none."""
     if one.schema != other.schema:
         return f"columns {one.schema} against {other.schema}"
     if one.height != other.height:
@@ -27,7 +27,7 @@ def difference(one: pl.DataFrame, other: pl.DataFrame) -> str | None:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Return whether two values are the same, or numbers as near as 1e-9."""
+    """Return whether two values are the same, or are numbers equal to within 1e-9."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(alike(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):

@@ -1,4 +1,4 @@
-"""One Spark for all tests here, and what became of it in the end."""
+"""One Spark session for all tests here, and a report on it at the end."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from tracekit.characterize.engines import Engine
 
 LONG = bool(os.environ.get("TRACEKIT_LONG"))
-"""Whether all is asked of all, with TRACEKIT_LONG=1, and not what the gate has time for."""
+"""Whether all queries run on all traces, with TRACEKIT_LONG=1, instead of only those for which the gate has time."""
 
 SMALL = {
     "spark.driver.memory": "1g",
-    # A Java that lives for minutes gains nothing from compiling well what it runs.
+    # A Java process that lives for minutes gains nothing from optimized compilation.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
-    # Compiling costs more than these few rows do; the long tests run compiled.
+    # Compiling takes longer than these few rows, but the long tests use compiled code.
     "spark.sql.codegen.wholeStage": "true" if LONG else "false",
 }
 
 ASKED: dict[str, set[str]] = defaultdict(set)
-"""The traces on which each query was asked of both engines."""
+"""The traces on which both engines ran each query."""
 
 
 def why_not() -> str | None:
-    """Return why Spark cannot run here; None where it can."""
+    """Return why Spark cannot run here, or None if it can."""
     for package in ("pyspark", "sqlglot"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
@@ -76,5 +76,5 @@ def duckdb_engine() -> Engine:
 
 @pytest.fixture(scope="session")
 def asked() -> Callable[[str, str], None]:
-    """Return a function that notes that a query was asked of a trace."""
+    """Return a function that records that a query ran on a trace."""
     return lambda query, trace: ASKED[query].add(trace)

@@ -1,9 +1,9 @@
-"""A Trace with what two engines are likely to read differently, small enough to see through.
+"""A Trace with values that two engines may treat differently, small enough to check by hand.
 
-Three clusters and jobs of none, NULL everywhere it may stand, shares of GPUs, ties in every order, a job that waits at
-the end of the trace and one that runs, telemetry over three days of which one alone has samples beside whole minutes,
-a GPU that shows on one day only, and times in Los Angeles around the hour that the clock repeats (5 November 2017, 1:00
-to 2:00 local time, 8:00 to 10:00 UTC).
+It has three clusters and jobs without a cluster, NULL wherever it is allowed, shares of GPUs, and ties in every order.
+At the end of the trace, one job waits and another runs. Telemetry covers three days, of which only one has samples
+between whole minutes, and one GPU appears on only one day. Times are in Los Angeles around the hour that the clock
+repeats (5 November 2017, 1:00 to 2:00 local time, 8:00 to 10:00 UTC).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def plant(make_trace: Callable[..., Trace]) -> Trace:
 
 
 def plant_nothing(make_trace: Callable[..., Trace]) -> Trace:
-    """Write a Trace with one job that nothing is known of, and every other table without a row."""
+    """Write a Trace with one job about which nothing is known, and all other tables without rows."""
     return make_trace(jobs=[{"job_id": "alone"}], attempts=[{"job_id": "alone", "attempt": 0}], manifest_overrides=ZONE)
 
 
@@ -173,7 +173,7 @@ def _samples() -> list[dict[str, Any]]:
         for minute in range(0, 400, 5):
             for k, cluster in enumerate(("north", "south", "west")):
                 for gpu in range(4 if day == 1 else 2):
-                    # On the last day alone samples lie beside whole minutes.
+                    # Only the last day has samples between whole minutes.
                     second = 7 if day == 2 and minute % 50 == 0 else 0
                     value = None if (minute + gpu) % 45 == 0 else ((minute * 7 + gpu * 13 + k) % 1000) / 9.7
                     found.append(

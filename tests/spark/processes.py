@@ -1,4 +1,4 @@
-"""The processes that Spark starts below one of ours."""
+"""Find the processes that Spark starts below one of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["executors", "javas"]
 
 
 def _below(parent: int) -> dict[int, list[bytes]]:
-    """Return the words of the command line of every process that descends from `parent`, by its number."""
+    """Return the command-line words of every process that descends from `parent`, by process number."""
     parents, words = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -31,7 +31,7 @@ def _below(parent: int) -> dict[int, list[bytes]]:
 
 
 def executors() -> list[int]:
-    """Return the processes of executors that descend from this one."""
+    """Return the executor processes that descend from this one."""
     return [pid for pid, line in _below(os.getpid()).items() if any(b"CoarseGrainedExecutorBackend" in w for w in line)]
 
 

@@ -1,9 +1,9 @@
-"""Change bytes of the jobs of a Trace by chance, use it, and print how each use ends.
+"""Change random bytes in a Trace's jobs table, use the Trace, and print how each use ends.
 
     python -m tests.tables.changed_bytes TRACE footer 100
 
-Each use is a process of its own, since a library may end it. It is forked from this one, which never uses a library
-that has threads.
+Each use is a separate process, because a library may end it. It is forked from this process, which never uses a library
+with threads.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def in_own_process(folder: Path) -> int:
 
 
 def use(folder: Path) -> int:
-    """Return which of `OUTCOMES` work on a Trace has."""
+    """Return which of `OUTCOMES` results from using a Trace."""
     opened = False
     try:
         trace = Trace.open(folder)
@@ -66,7 +66,7 @@ def use(folder: Path) -> int:
     except TracekitError as error:
         if not str(error).isprintable():
             return 3
-        # Of a damaged page only its checksum may tell; what keeps a Trace from being opened is found at once.
+        # Only its checksum may reveal a damaged page. Damage that keeps a Trace from being opened is found at once.
         return 1 if Trace.open(folder, check=False).validate(deep=opened) else 2
     Trace.open(folder, check=False).validate()
     return 0

@@ -56,8 +56,8 @@ def test_the_first_cases_try_every_command() -> None:
         ("info", 1, "", "exit code 1"),
         ("info", 0, "tracekit: error: x\n", "1 error lines with exit code 0"),
         ("info", 2, "", "0 error lines with exit code 2"),
-        ("info", 2, "thread 'x' panicked\ntracekit: error: x\n", "says on stderr: thread 'x' panicked"),
-        ("info", 2, "tracekit: error: KeyError: 'a'\n", "the error shows its inside: tracekit: error: KeyError: 'a'"),
+        ("info", 2, "thread 'x' panicked\ntracekit: error: x\n", "prints on stderr: thread 'x' panicked"),
+        ("info", 2, "tracekit: error: KeyError: 'a'\n", "the error shows internals: tracekit: error: KeyError: 'a'"),
     ],
 )
 def test_an_ending_is_judged(name: str, code: int, stderr: str, fault: str | None) -> None:

@@ -1,6 +1,6 @@
-"""Planted sites: each kind has its rules, and a seed draws its jobs.
+"""Planted sites, where each kind has its rules and a seed determines its jobs.
 
-The kinds of `KNOWN` have rules that tracekit's search can express; those of `OUTSIDE` are decided by something that no
+The kinds in `KNOWN` have rules that tracekit's search can express. The kinds in `OUTSIDE` depend on something that no
 log records, so no simulation of them may be graded close or fair.
 """
 
@@ -24,12 +24,12 @@ _ACCOUNTS = ("vision", "nlp", "bio", "physics")
 
 
 class Part(NamedTuple):
-    """A partition with nodes of its own, and what is asked of it."""
+    """A partition with its own nodes, and its load."""
 
     name: str
     nodes: int
     load: float
-    """GPU time of its jobs, over that of its nodes in the whole time."""
+    """GPU time of the partition's jobs, divided by that of its nodes over the whole period."""
     jobs: int
     model: str = "a100"
 
@@ -38,7 +38,7 @@ _ONE = (Part("gpu", 12, 0.95, 1500),)
 
 
 def make_site(kind: str, seed: int) -> Site:
-    """Return the site of a kind with jobs drawn from a seed."""
+    """Return a site of a kind, with jobs sampled from a seed."""
     random = np.random.default_rng([seed, [*KNOWN, *OUTSIDE].index(kind)])
     return {**KNOWN, **OUTSIDE}[kind](random)
 
@@ -57,7 +57,7 @@ def _numbered(jobs: list[Job]) -> list[Job]:
 
 
 def _jobs(random: np.random.Generator, part: Part) -> list[Job]:
-    """Draw the jobs of a partition: by day and night, lognormal run times, limits of 1.2 to 8 times the run time."""
+    """Sample a partition's jobs, by day and night, with lognormal run times and limits of 1.2 to 8 times these."""
     hours = random.uniform(0, DAYS * 24, 4 * part.jobs)
     daily = 0.6 + 0.4 * np.sin((hours % 24 - 8) / 24 * 2 * np.pi)
     submit = np.sort(hours[random.random(len(hours)) < daily][: part.jobs] * 3600).astype(int)
@@ -94,7 +94,7 @@ def _disjoint(random: np.random.Generator) -> Site:
 
 
 def _overlapping(random: np.random.Generator) -> Site:
-    """Half the nodes are also a partition for short jobs, which is served first."""
+    """Return a site where half the nodes are also a partition for short jobs, which is served first."""
     site = _site(random, rules=Rules(tiers={"rush": 10}))
     nodes = [n._replace(partitions=("gpu", "rush")) if k % 2 else n for k, n in enumerate(site.nodes)]
     short = random.random(len(site.jobs)) < 0.6
@@ -111,7 +111,7 @@ def _several_rules(random: np.random.Generator) -> Site:
 
 
 def _cpu_bound(random: np.random.Generator) -> Site:
-    """A third of the jobs ask for most of a node's CPUs with few GPUs."""
+    """Return a site where a third of the jobs request most of a node's CPUs but few GPUs."""
     site = _site(random, (Part("gpu", 12, 0.7, 1500),))
     many = random.random(len(site.jobs)) < 0.33
     jobs = [j._replace(cpus=48, memory=128) if m and j.gpus <= 2 else j for j, m in zip(site.jobs, many, strict=True)]
@@ -119,7 +119,7 @@ def _cpu_bound(random: np.random.Generator) -> Site:
 
 
 def _cpu_jobs(random: np.random.Generator) -> Site:
-    """Jobs without GPUs take whole nodes' CPUs."""
+    """Return a site where jobs without GPUs use all CPUs of nodes."""
     site = _site(random, (Part("gpu", 12, 0.6, 1100),))
     more = _jobs(random, Part("gpu", 12, 0.6, 700))
     more = [
@@ -138,7 +138,7 @@ def _jobs_per_user(random: np.random.Generator) -> Site:
 
 
 def _arrays(random: np.random.Generator) -> Site:
-    """Of the one-GPU jobs, a tenth are arrays of 10 to 40 tasks, most with a throttle."""
+    """Return a site where a tenth of the one-GPU jobs are arrays of 10 to 40 tasks, most of them throttled."""
     site = _site(random, (Part("gpu", 12, 0.75, 1100),))
     jobs: list[Job] = []
     for k, job in enumerate(site.jobs):
@@ -155,7 +155,7 @@ def _arrays(random: np.random.Generator) -> Site:
 
 
 def _reservations(random: np.random.Generator) -> Site:
-    """All nodes have maintenance for eight hours a week; one account has two nodes on two days."""
+    """Return a site with eight hours of maintenance a week, and two nodes reserved for an account on two days."""
     site = _site(random, (Part("gpu", 12, 0.85, 1500),), Rules(backfill="easy"))
     every = tuple(range(len(site.nodes)))
     weekly = [Reservation(d * DAY + 8 * 3600, d * DAY + 16 * 3600, every) for d in range(5, DAYS, 7)]
@@ -163,7 +163,7 @@ def _reservations(random: np.random.Generator) -> Site:
 
 
 def _rule_change(random: np.random.Generator) -> Site:
-    """From day 20 on a user runs on 16 GPUs at most."""
+    """Return a site where, from day 20 on, a user may use at most 16 GPUs."""
     site = _site(random, (Part("gpu", 12, 0.9, 1500),))
     return replace(site, later=(20 * DAY, Rules(limits=(Limit("gpus", "user", 16),))))
 
@@ -183,14 +183,14 @@ def _outages(random: np.random.Generator) -> Site:
 
 
 def _hidden(random: np.random.Generator) -> Site:
-    """Jobs run in an order that no column of the log shows."""
+    """Return a site where jobs run in an order that no column of the log shows."""
     site = _site(random, rules=Rules(order="hidden"))
     hidden = random.random(len(site.jobs))
     return replace(site, jobs=[j._replace(hidden=float(h)) for j, h in zip(site.jobs, hidden, strict=True)])
 
 
 def _holds(random: np.random.Generator) -> Site:
-    """Half the jobs are held for hours after their submission, and no log says so."""
+    """Return a site where half the jobs are held for hours after submission, which no log shows."""
     site = _site(random, (Part("gpu", 12, 0.6, 1500),))
     held = (random.random(len(site.jobs)) < 0.5) * random.exponential(6 * 3600, len(site.jobs))
     return replace(site, jobs=[j._replace(hold=int(h)) for j, h in zip(site.jobs, held, strict=True)])

@@ -1,11 +1,12 @@
-"""A site with partitions, CPUs, memory, limits, arrays, reservations, outages and preemption, in plain Python.
+"""Simulate a site with partitions, CPUs, memory, limits, arrays, reservations, outages and preemption.
 
-The simulator shares nothing with the replay engine. Its rule is stated in `Rules`; the truth about a change is the same
-simulation under changed rules. All times are whole seconds. One pass follows each moment at which something happens:
+The simulator is written in plain Python and shares nothing with the replay engine. `Rules` defines its rules. The true
+effect of a change comes from the same simulation under changed rules. All times are whole seconds. A pass follows each
+moment at which something happens:
 
-1. Waiting jobs are taken in order: the partition's tier, then `Rules.order`, then submission and number.
+1. Waiting jobs are considered in the order of the partition's tier, then `Rules.order`, then submission and number.
 2. A job at a limit is skipped and blocks nobody.
-3. A job that fits starts, on the nodes with the fewest free GPUs (then CPUs) that fit it.
+3. A job that fits starts on the nodes with the fewest free GPUs (then CPUs) that fit it.
 4. A job that does not fit stops preemptible jobs, youngest first, if that makes room.
 5. Otherwise it waits. Without backfilling, no later job of its partition starts in this pass ('strict'). With
    'passing', every later job that fits starts. With 'easy', the first waiting job of each partition has a promise: the
@@ -36,7 +37,7 @@ class Node(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a user submits; amounts are those of the whole job, spread evenly over its nodes."""
+    """A job as submitted by a user. Amounts are for the whole job and are spread evenly over its nodes."""
 
     number: int
     submit: int
@@ -53,11 +54,11 @@ class Job(NamedTuple):
     array: int | None = None
     """Number of the array's first task."""
     array_most: int | None = None
-    """Most tasks of the array that run at once (%N)."""
+    """Maximum number of the array's tasks that run at once (%N)."""
     hidden: float = 0.0
-    """What an order outside the log prefers: lower first."""
+    """Rank in an order that no log shows, with lower values first."""
     hold: int = 0
-    """For how long after its submission the job does not compete; no log shows it [s]."""
+    """Time after submission during which the job does not compete, which no log shows [s]."""
 
     def need(self) -> tuple[int, int, int]:
         """Return GPUs, CPUs and memory per node."""
@@ -65,17 +66,17 @@ class Job(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """A bound on what runs at once."""
+    """A bound on GPUs or jobs that run at once."""
 
     of: str
     """'gpus' or 'jobs'."""
     per: str
-    """'user', 'account', 'qos' or 'partition': whose sum is bounded."""
+    """Whose sum is bounded: 'user', 'account', 'qos' or 'partition'."""
     most: int
     only: str | None = None
-    """The one user, account, QOS or partition that is bounded; each of them if None."""
+    """The user, account, QOS or partition that is bounded, or None for each of them."""
     partition: str | None = None
-    """Only jobs of this partition count and are bounded."""
+    """Partition to which the bound is restricted, if any."""
 
 
 class Reservation(NamedTuple):
@@ -88,7 +89,7 @@ class Reservation(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """A node that is down; its jobs are requeued."""
+    """A time during which a node is down. The node's jobs are requeued."""
 
     begin: int
     end: int
@@ -97,17 +98,17 @@ class Outage(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """How jobs are chosen."""
+    """Rules by which jobs are chosen."""
 
     order: str = "arrival"
-    """'arrival', 'shortest' (limit), 'smallest' (GPUs), 'fair' (GPUs that the user runs on), 'hidden'."""
+    """'arrival', 'shortest' (limit), 'smallest' (GPUs), 'fair' (GPUs that the user is using) or 'hidden'."""
     backfill: str = "passing"
     """'strict', 'passing' or 'easy'."""
     limits: tuple[Limit, ...] = ()
     tiers: dict[str, int] = field(default_factory=dict)
-    """Tier of each partition; the highest is served first; 0 if absent."""
+    """Tier of each partition, or 0 if absent. The highest tier is served first."""
     preempts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The QOS whose jobs may be stopped, by the QOS of the job that needs room."""
+    """QOS whose jobs may be stopped, by the QOS of the job that needs space."""
 
 
 @dataclass
@@ -118,7 +119,7 @@ class Site:
     jobs: list[Job]
     rules: Rules = field(default_factory=Rules)
     later: tuple[int, Rules] | None = None
-    """The time from which other rules hold, and these rules."""
+    """Time from which other rules apply, and these rules."""
     reservations: list[Reservation] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
 
@@ -144,11 +145,11 @@ def first_waits(site: Site, runs: Sequence[Sequence[Run]]) -> list[int]:
 
 
 class _Promise(NamedTuple):
-    """When and where the first waiting job of a partition can start."""
+    """The time and nodes at which a partition's first waiting job can start."""
 
     start: int
     left: dict[int, list[int]]
-    """What the nodes then have free next to that job."""
+    """Free amounts on the nodes next to that job."""
 
 
 _END, _NODES, _RULES, _SUBMIT = range(4)
@@ -164,7 +165,7 @@ class _Simulation:
                 self.of_partition.setdefault(name, []).append(k)
         self.down: Counter[int] = Counter()
         self.held: dict[tuple[str, str, str | None], list[int]] = defaultdict(lambda: [0, 0])
-        """GPUs and jobs that run, by what a limit counts, whose, and in which partition (None: in all)."""
+        """Running GPUs and jobs, by what a limit counts, whose, and in which partition (None for all)."""
         self.tasks: Counter[int | None] = Counter()
         self.waiting: list[int] = []
         self.running: dict[int, tuple[int, tuple[int, ...]]] = {}
@@ -250,7 +251,7 @@ class _Simulation:
             job = self.jobs[k]
             if job.partition in closed or self._at_limit(job):
                 continue
-            # What is free only falls in a pass, but for preemption: jobs alike fail alike.
+            # Except for preemption, free amounts only fall during a pass, so equal jobs fail alike.
             alike = job.partition, job.need(), job.nodes, job.account, job.limit
             nodes = None if alike in failed else self._place(job, self.free, promises)
             if nodes is None and job.qos in self.rules.preempts and job.partition not in promises:
@@ -279,7 +280,7 @@ class _Simulation:
         return -self.rules.tiers.get(job.partition, 0), order[self.rules.order](), job.submit, job.number
 
     def _at_limit(self, job: Job) -> bool:
-        """Return whether a limit keeps the job from starting, whatever is free."""
+        """Return whether a limit keeps the job from starting, regardless of free resources."""
         if job.array_most is not None and self.tasks[job.array] >= job.array_most:
             return True
         for limit in self.rules.limits:
@@ -292,7 +293,7 @@ class _Simulation:
         return False
 
     def _usable(self, job: Job, start: int) -> list[int]:
-        """Return the nodes of the job's partition that are up and not reserved from `start` to its limit."""
+        """Return the nodes in the job's partition that are up and not reserved from `start` to the job's limit."""
         shut = {
             n
             for r in self.site.reservations

@@ -1,4 +1,4 @@
-"""What a site with Slurm would dump: sacct, scontrol show node and sacctmgr show event."""
+"""Write what a site with Slurm would dump: sacct, scontrol show node and sacctmgr show event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES = {"completed": "COMPLETED", "timeout": "TIMEOUT", "node_fail": "NODE_FA
 
 
 def write_logs(site: Site, runs: Sequence[Sequence[Run]], folder: Path) -> None:
-    """Write the site's logs into a new folder; times are UTC."""
+    """Write the site's logs to a new folder, with times in UTC."""
     folder.mkdir()
     lines = [line for job, ran in zip(site.jobs, runs, strict=True) for line in _records(site, job, ran)]
     (folder / "sacct.txt").write_text("\n".join([_COLUMNS, *lines]) + "\n")
@@ -41,7 +41,7 @@ def _length(seconds: int) -> str:
 
 
 def _records(site: Site, job: Job, ran: Sequence[Run]) -> list[str]:
-    """Return a line for each run; a requeued job is submitted again when its run ends."""
+    """Return a line for each run. A requeued job is submitted again when its run ends."""
     lines, submit = [], job.submit
     name = str(job.number) if job.array is None else f"{job.array}_{job.number - job.array}"
     for run in ran:

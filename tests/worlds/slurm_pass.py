@@ -1,8 +1,8 @@
 """One pass of Slurm's backfill scheduler, in plain Python.
 
-Rules: sched/backfill and select/cons_tres of Slurm 22.05, and sched_config, resource_limits and preempt of its
-documentation. The pass takes the state at a moment and returns what it starts and plans. Times are whole seconds; sets
-of nodes are integers with a bit for each node, in the order of the configuration.
+The rules come from sched/backfill and select/cons_tres in Slurm 22.05, and from sched_config, resource_limits and
+preempt in its documentation. The pass takes the state at a moment, and returns the jobs that it starts and plans. Times
+are whole seconds. Node sets are integers with a bit for each node, in the order of the configuration.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Amounts = tuple[int, int, int]
 
 
 class Node(NamedTuple):
-    """A machine; its place in the list is its place in the configuration."""
+    """A machine, whose position in the list is its position in the configuration."""
 
     have: Amounts
     weight: int = 1
 
 
 class Job(NamedTuple):
-    """What a job asks for; `need` on each of its nodes."""
+    """A job's request, with `need` on each of its nodes."""
 
     number: int
     need: Amounts
@@ -40,15 +40,15 @@ class Job(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A job that runs."""
+    """A running job."""
 
     job: Job
     nodes: int
     """Set of nodes."""
     end: int
-    """End by its time limit."""
+    """Time at which the job reaches its time limit."""
     completing: bool = False
-    """It has ended, but its nodes are not free yet."""
+    """Whether the job has ended but its nodes are not free yet."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Cluster:
 
     nodes: Sequence[Node]
     partitions: Mapping[str, int]
-    """The set of nodes of each partition."""
+    """Node set of each partition."""
     tiers: Mapping[str, int] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
-    """The parent of each account."""
+    """Parent of each account."""
     group_gpus: Mapping[str, int] = field(default_factory=dict)
     """GrpTRES=gres/gpu of accounts."""
     user_gpus: Mapping[str, int] = field(default_factory=dict)
     """MaxTRESPerUser=gres/gpu of QOS."""
     preempts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The QOS that jobs of a QOS may preempt."""
+    """QOS that jobs in each QOS may preempt."""
     qos_priority: Mapping[str, int] = field(default_factory=dict)
 
 
 class Settings(NamedTuple):
-    """SchedulerParameters; times in seconds."""
+    """SchedulerParameters, with times in seconds."""
 
     window: int = 86_400
     resolution: int = 60
@@ -88,10 +88,10 @@ class Plan(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What a pass decides."""
+    """The decisions of a pass."""
 
     starts: list[tuple[int, int]]
-    """Job and set of nodes, in order."""
+    """Job and node set, in order."""
     plans: list[Plan]
 
 
@@ -130,12 +130,12 @@ class Usage:
 
 
 def members(nodes: int) -> list[int]:
-    """Return the places of the nodes of a set."""
+    """Return the positions of the nodes in a set."""
     return [k for k in range(nodes.bit_length()) if nodes >> k & 1]
 
 
 def free_amounts(cluster: Cluster, running: Sequence[Running]) -> list[list[int]]:
-    """Return what each node has free."""
+    """Return the free amounts on each node."""
     free = [list(node.have) for node in cluster.nodes]
     for r in running:
         _take(free, r.job, r.nodes)
@@ -149,11 +149,11 @@ def _take(free: list[list[int]], job: Job, nodes: int, sign: int = 1) -> None:
 
 
 def choose(cluster: Cluster, job: Job, usable: int, free: Sequence[Sequence[int]]) -> int | None:
-    """Return the nodes that cons_tres picks for a job, or None if too few fit.
+    """Return the nodes that cons_tres picks for a job, or None if too few nodes fit.
 
-    Fitting nodes form runs of neighbours of equal weight. The run of the lowest weight is best, then one that is long
-    enough, the shortest by CPUs first, and the longest if none is long enough. CPUs count as asked for by jobs with
-    GPUs, and as free on the node for jobs without.
+    Fitting nodes form runs of neighbours with equal weight. The run with the lowest weight is best. Among equals, the
+    shortest run (by CPUs) that is long enough is best, or the longest run if none is long enough. For jobs with GPUs,
+    requested CPUs count, and for jobs without GPUs, a node's free CPUs.
     """
     fits = [k for k in members(usable) if all(f >= a for f, a in zip(free[k], job.need, strict=True))]
     if len(fits) < job.nodes:
@@ -185,7 +185,7 @@ def choose(cluster: Cluster, job: Job, usable: int, free: Sequence[Sequence[int]
 
 
 def preemptible(cluster: Cluster, job: Job, running: Sequence[Running]) -> list[Running]:
-    """Return the running jobs that a job may preempt: of its partition, lowest QOS and fewest nodes first."""
+    """Return the running jobs in its partition that a job may preempt, lowest QOS and fewest nodes first."""
     weaker = cluster.preempts.get(job.qos, ())
     allowed = cluster.partitions[job.partition]
     found = [r for r in running if r.job.qos in weaker and r.nodes & allowed and not r.completing]
@@ -193,16 +193,16 @@ def preemptible(cluster: Cluster, job: Job, running: Sequence[Running]) -> list[
 
 
 _BARRIER = 30
-"""The first window of the will-run test [s]."""
+"""Length of the first window of the will-run test [s]."""
 
 
 def will_run(
     cluster: Cluster, job: Job, usable: int, free: Sequence[Sequence[int]], running: Sequence[Running], now: int
 ) -> tuple[int, int] | None:
-    """Return the time at which a job can start on `usable` and its nodes, or None.
+    """Return the time at which a job can start on `usable` and the nodes that it gets, or None.
 
-    `running` is ordered by believed end. Jobs that it may preempt are ended first, the others in windows that double;
-    after each the job is tried.
+    `running` is ordered by estimated end. Jobs that it may preempt are ended first, then the others in windows that
+    double in length. The job is tried after each window.
     """
     nodes = choose(cluster, job, usable, free)
     if nodes is not None:
@@ -235,14 +235,15 @@ def will_run(
 
 
 class _Map:
-    """The nodes that no reservation has, over time."""
+    """The nodes without reservations over time."""
 
     def __init__(self, begin: int, end: int, nodes: int, resolution: int) -> None:
         self.pieces = [[begin, end, nodes]]
         self._resolution = resolution
 
     def usable(self, allowed: int, start: int, end: int) -> tuple[int, int]:
-        """Return the allowed nodes free in all of [start, end], and the next time at which more come back (or 0)."""
+        """Return the allowed nodes that are free in all of [start, end], and the next time at which more return (or
+        0)."""
         found, later = allowed, 0
         for k, (begin, until, nodes) in enumerate(self.pieces):
             if until <= start:
@@ -261,7 +262,7 @@ class _Map:
         return any(nodes & ~free for begin, until, free in self.pieces if until > start and begin < end)
 
     def reserve(self, nodes: int, start: int, end: int) -> None:
-        """Take nodes away for [start, end), in steps of the resolution."""
+        """Reserve nodes for [start, end), in steps of the resolution."""
         start -= start % self._resolution
         end = -(-end // self._resolution) * self._resolution
         for cut in (start, end):
@@ -281,7 +282,7 @@ class _Map:
 def backfill(
     now: int, cluster: Cluster, running: Sequence[Running], queue: Sequence[Job], settings: Settings
 ) -> Decisions:
-    """Return the decisions of a backfill pass at a time, for waiting jobs in Slurm's order."""
+    """Return the decisions of a backfill pass at `now` on waiting jobs in Slurm's order."""
     made = _Pass(now, cluster, running, settings)
     for job in queue:
         slot = made.slot(job)

@@ -1,8 +1,8 @@
-"""Slurm's multifactor priority with its fair tree, in plain Python.
+"""Slurm's multifactor priority with the fair tree algorithm, in plain Python.
 
-Rules: priority/multifactor of Slurm 22.05 and the pages priority_multifactor and fair_tree of its documentation. Usage
-and fair-share factors change only at ticks, one each PriorityCalcPeriod; a submitted job is priced with the factors of
-the last tick.
+The rules come from priority/multifactor in Slurm 22.05, and from the pages priority_multifactor and fair_tree in its
+documentation. Usage and fair-share factors change only at ticks, once per PriorityCalcPeriod. A submitted job is rated
+with the factors of the last tick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Association(NamedTuple):
-    """An account, or a user of an account."""
+    """An account or a user of an account."""
 
     name: str
     parent: str | None
@@ -25,7 +25,7 @@ class Association(NamedTuple):
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights and times of slurm.conf."""
+    """Weights and times from slurm.conf."""
 
     age: float = 0
     fair_share: float = 0
@@ -35,38 +35,38 @@ class Weights:
     max_age: float = 7 * 86_400
     """PriorityMaxAge [s]."""
     half_life: float = 7 * 86_400
-    """PriorityDecayHalfLife [s]; 0 for no decay."""
+    """PriorityDecayHalfLife [s], or 0 for no decay."""
     partition_factors: Mapping[str, int] = field(default_factory=dict)
     """PriorityJobFactor of each partition."""
     qos_priorities: Mapping[str, int] = field(default_factory=dict)
     nodes: int = 1
     cpus: int = 1
-    """Nodes and CPUs of the cluster."""
+    """Numbers of nodes and CPUs in the cluster."""
     counts_ends: bool = True
-    """Whether usage after the last tick before a job's end counts: with `limits` in AccountingStorageEnforce only."""
+    """Whether usage after the last tick before a job's end counts, as with `limits` in AccountingStorageEnforce."""
 
 
 class Asked(NamedTuple):
-    """What the priority of a job depends on."""
+    """The values on which a job's priority depends."""
 
     user: str
     partition: str
     qos: str
     nodes: int
     cpus: int
-    """Nodes and CPUs of the whole job."""
+    """Numbers of nodes and CPUs of the whole job."""
     billing: float
     """Sum of TRESBillingWeights."""
     nice: int = 0
 
 
 class FairTree:
-    """The usage of a tree of associations, and each user's factor at the last tick.
+    """The usage in a tree of associations, and each user's factor at the last tick.
 
     Parameters
     ----------
     tree : sequence of Association
-        Parents before children. User names are unique.
+        Associations, with parents before children. User names are unique.
     """
 
     def __init__(self, tree: Sequence[Association], weights: Weights) -> None:
@@ -78,17 +78,17 @@ class FairTree:
         self._weights = weights
         self._decay = 1 - 0.693 / weights.half_life if weights.half_life else 1.0
         self.usage = dict.fromkeys(self._of, 0.0)
-        """[billing x s], decayed."""
+        """Decayed usage [billing x s]."""
         self.factor = dict.fromkeys((a.name for a in tree if a.user), 0.0)
         self._last: float | None = None
         self._known: set[str] = set()
 
     def submit(self, user: str) -> None:
-        """Make a user known: until the next tick after the first job of a user, the factor is 0."""
+        """Register a user, whose factor is 0 until the next tick after the user's first job."""
         self._known.add(user)
 
     def tick(self, now: float, running: Sequence[tuple[str, float, float]]) -> None:
-        """Decay, add what running jobs used since the last tick, and rank the users again.
+        """Decay usage, add the usage of running jobs since the last tick, and rank the users again.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class FairTree:
         self._rank()
 
     def end(self, now: float, user: str, start: float, billing: float) -> None:
-        """Add what an ending job used since the last tick."""
+        """Add an ending job's usage since the last tick."""
         if self._weights.counts_ends:
             since = start if self._last is None else max(start, self._last)
             self._add(user, now - since, billing)
@@ -135,7 +135,7 @@ class FairTree:
                     if a.name in self._known:
                         self.factor[a.name] = rank / self._users
                     left -= 1
-                # The children of accounts with equal level are ranked together.
+                # Children of accounts with equal levels are ranked together.
                 below = [(c, self._level(c)) for a in group if not a.user for c in self._children.get(a.name, [])]
                 if below:
                     visit(below)
@@ -144,7 +144,7 @@ class FairTree:
         visit(tops)
 
     def _level(self, a: Association) -> float:
-        """Return the share of a among its siblings over its share of their parent's usage."""
+        """Return the share of `a` among its siblings divided by its share of their parent's usage."""
         siblings = self._children[a.parent]
         whole = self.usage[a.parent] if a.parent is not None else sum(self.usage[s.name] for s in siblings)
         if not self.usage[a.name]:
@@ -153,7 +153,7 @@ class FairTree:
 
 
 def priority(weights: Weights, job: Asked, age: float, fair_share: float) -> int:
-    """Return a job's priority at an age [s] and with its user's factor."""
+    """Return a job's priority at an age [s], with its user's factor."""
     highest = max(weights.partition_factors.values(), default=0) or 1
     best = max(weights.qos_priorities.values(), default=0) or 1
     return int(

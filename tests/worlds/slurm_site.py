@@ -1,9 +1,9 @@
-"""A whole run of a Slurm cluster, in plain Python: the clocks, the main pass, backfill passes and priorities together.
+"""Simulate a whole run of a Slurm cluster in plain Python, with clocks, main and backfill passes, and priorities.
 
-Rules: slurm.conf(5), sched_config and the source of slurmctld 22.05. A submission sets a flag; a loop that looks once a
-second runs the main pass if the flag is set and the last pass was `batch_sched_delay` ago, and each `sched_interval` in
-any case. The backfill pass sleeps `bf_interval` and runs if something changed. A run of a real cluster is chaotic, so
-compare ensembles over the phases of these clocks.
+The rules come from slurm.conf(5), sched_config and the source of slurmctld 22.05. A submission sets a flag. A loop that
+checks once a second runs the main pass if the flag is set and the last pass was `batch_sched_delay` ago. In any case,
+it runs the main pass every `sched_interval`. The backfill pass sleeps for `bf_interval` and runs if something has
+changed. A run of a real cluster is chaotic, so compare ensembles over the phases of these clocks.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Submitted(NamedTuple):
-    """A job with what only the simulation knows."""
+    """A job with values that only the simulation knows."""
 
     job: Job
     submit: int
     """[ms]"""
     run: int
-    """Run time [ms]; it ends at its limit if that is shorter."""
+    """Run time [ms]. The job ends at its limit if that is shorter."""
     billing: float
 
 
@@ -39,23 +39,23 @@ class Clocks(NamedTuple):
     calc_period: int = 300_000
     queue_depth: int = 100
     loop_phase: int = 0
-    """When the loop first looks; then once a second."""
+    """Time of the loop's first check, after which it checks once a second."""
     backfill_phase: int = 0
     tick_phase: int = 0
     epilog: bool = False
-    """With `Epilog=`, the end of a job starts a main pass at once."""
+    """Whether a job's end starts a main pass at once, as with `Epilog=`."""
 
 
 @dataclass
 class _State:
     waiting: dict[int, int] = field(default_factory=dict)
-    """Priority of each waiting job, by its place in the list of jobs."""
+    """Priority of each waiting job, by position in the job list."""
     running: dict[int, tuple[int, Running]] = field(default_factory=dict)
     """Start [ms] and state of each running job."""
 
 
 class Simulation:
-    """A run of the cluster; `starts` has the start of each job [ms]."""
+    """A run of the cluster, where `starts` has the start of each job [ms]."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Simulation:
             soonest = min(
                 self.jobs[submits[-1]].submit if submits else 1 << 60, self.ends[0][0] if self.ends else 1 << 60
             )
-            if not self.state.waiting:  # the loop and backfill passes do nothing: keep their phases
+            if not self.state.waiting:  # the loop and backfill passes do nothing, so keep their phases
                 loop += max(0, -(-(soonest - loop) // 1000)) * 1000
                 backfill_at += max(0, -(-(soonest - backfill_at) // self.clocks.bf_interval)) * self.clocks.bf_interval
             self.now = min(soonest, tick, loop, backfill_at)
@@ -157,7 +157,7 @@ class Simulation:
             self._main(self.clocks.queue_depth)
 
     def _main(self, depth: int) -> None:
-        """Start jobs in order; a partition is closed after its first job that does not fit, with all its nodes."""
+        """Start jobs in order. After its first job that does not fit, a partition is closed with all its nodes."""
         self.flag, self.last_main = False, self.now
         queue = self._queue()
         self.changed |= bool(queue)

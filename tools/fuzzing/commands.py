@@ -1,4 +1,4 @@
-"""Run the commands of tracekit on a Trace in this process, and judge how each command ends."""
+"""Run tracekit's commands on a Trace in this process, and judge how each one ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Place(NamedTuple):
     good: Path
     """The same Trace, undamaged."""
     source: Path
-    """Logs from which the Trace was made."""
+    """The logs from which the Trace was made."""
     logs: Path
     """A folder with a job log."""
     out: Path
@@ -112,13 +112,13 @@ COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
 
 
 def in_turn(number: int, several: int) -> list[str]:
-    """Return `several` commands for case `number`; the next case gets the next commands."""
+    """Return `several` commands for case `number`. The next case gets the commands that follow."""
     names = list(COMMANDS)
     return [names[(number * several + i) % len(names)] for i in range(min(several, len(names)))]
 
 
 def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[str]:
-    """Run a command on a Trace and return the faults of its ending; `folder` is empty before and after."""
+    """Run a command on a Trace, and return the faults in how it ended. `folder` is empty before and after."""
     logs = folder / "logs"
     logs.mkdir(parents=True)
     (logs / "job.log").write_text("RuntimeError: CUDA out of memory\n")
@@ -136,7 +136,7 @@ def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[
 
 
 def faults_of(name: str, ended: Ended) -> list[str]:
-    """Return the faults of an ending: a wrong exit code, or unexpected text on stderr."""
+    """Return the faults in how a command ended, such as a wrong exit code or unexpected text on stderr."""
     lines = [line for line in ended.stderr.split("\n") if line]
     errors = [line for line in lines if _ERROR.fullmatch(line)]
     odd = [line for line in lines if not _ERROR.fullmatch(line) and not _NOTE.fullmatch(line)]
@@ -147,9 +147,9 @@ def faults_of(name: str, ended: Ended) -> list[str]:
     if len(errors) != (ended.code == 2):
         faults.append(f"{len(errors)} error lines with exit code {ended.code}")
     if odd:
-        faults.append(f"says on stderr: {odd[-1][:300]}")
+        faults.append(f"prints on stderr: {odd[-1][:300]}")
     shown = [line for line in errors if _INSIDE.search(line) or len(line) > _LONGEST]
-    return [*faults, *(f"the error shows its inside: {line[:300]}" for line in shown)]
+    return [*faults, *(f"the error shows internals: {line[:300]}" for line in shown)]
 
 
 def _contents(trace: Path) -> dict[str, bytes | None]:
@@ -157,10 +157,10 @@ def _contents(trace: Path) -> dict[str, bytes | None]:
 
 
 def _ended(arguments: list[str], folder: Path) -> Ended:
-    """Run tracekit as a user would; text that libraries write to the process's own streams counts too."""
+    """Run tracekit as a user would. Text that libraries write to the process's own streams is included."""
     with (
         mock.patch.object(sys, "argv", ["tracekit", *arguments]),
-        # A command may leave signal handlers disabled, because its process normally ends; this process continues.
+        # A command may leave signal handlers disabled because its process normally ends. This process continues.
         mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext),
         mock.patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "200", "TRACEKIT_DEBUG": ""}),
         contextlib.chdir(folder),
@@ -184,7 +184,7 @@ def _code() -> int:
 
 @contextlib.contextmanager
 def _captured(stream: int) -> Iterator[Callable[[], str]]:
-    """Redirect a process stream and its Python object to a file; yield a function that returns the text."""
+    """Redirect a process stream and its Python object to a file, and yield a function that returns the text."""
     name = {1: "stdout", 2: "stderr"}[stream]
     getattr(sys, name).flush()
     with tempfile.TemporaryFile() as file:

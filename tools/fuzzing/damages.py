@@ -1,4 +1,4 @@
-"""Ways to damage a Trace: bytes of its files, columns and values, its manifest, and whole files."""
+"""Ways to damage a Trace's bytes, columns, values, manifest and whole files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def damage(folder: Path, rng: Random) -> list[str]:
         try:
             done.append(way(folder, rng))
         except (OSError, pl.exceptions.PolarsError, ValueError, KeyError) as error:
-            # The first damage may have removed the target of the second.
+            # The first damage may have removed the second one's target.
             done.append(f"not done: {type(error).__name__}")
     return done
 
@@ -71,7 +71,7 @@ def _flip_in_footer(folder: Path, rng: Random) -> str:
 
 
 def _flip_plain_pages(folder: Path, rng: Random) -> str:
-    """Flip bits in uncompressed pages to reach the decoders; flipped compressed bits hardly ever get there."""
+    """Flip bits in uncompressed pages to reach the decoders, which flipped bits in compressed pages rarely do."""
     path = _table(folder, rng)
     pl.read_parquet(path).write_parquet(path, compression="uncompressed", use_pyarrow=rng.random() < 0.5)
     footer = int.from_bytes(path.read_bytes()[-8:-4], "little")
@@ -80,7 +80,7 @@ def _flip_plain_pages(folder: Path, rng: Random) -> str:
 
 
 def _break_text(folder: Path, rng: Random) -> str:
-    """Put bytes that are not UTF-8 where the footer declares text."""
+    """Write bytes that are not UTF-8 where the footer declares text."""
     path = _table(folder, rng)
     pl.read_parquet(path).write_parquet(path, compression="uncompressed")
     data = path.read_bytes()
@@ -147,7 +147,7 @@ def _value(folder: Path, rng: Random) -> str:
     lit = (
         pl.lit(value, dtype=pl.Int64).cast(column.polars) if column.kind == "datetime" else pl.lit(value, column.polars)
     )
-    # In one row, in some rows, or in all rows.
+    # Change one row, some rows or all rows.
     share = rng.choice((0.0, 0.3, 1.0))
     rows = [i == 0 or rng.random() < share for i in range(frame.height)]
     frame.with_columns(pl.when(pl.Series(rows)).then(lit).otherwise(column.name).alias(column.name)).write_parquet(path)
@@ -201,7 +201,7 @@ def _manifest_value(folder: Path, rng: Random) -> str:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """Return every part of a JSON value as its container and its key there."""
+    """Return every part of a JSON value as its container and its key in it."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [(value, key) for key in keys] + [part for key in keys for part in _parts(value[key])]
 

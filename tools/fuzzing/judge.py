@@ -1,4 +1,4 @@
-"""Run one damaged source through ingest and return the faults of the outcome."""
+"""Ingest a damaged source, and return the faults of the outcome."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Case(NamedTuple):
 
 
 def make_case(name: str, seed: Seed, number: int, run: int) -> Case:
-    """Return case `number` of the run with seed `run`; it is the same each time."""
+    """Return case `number` of the run with seed `run`, which is the same each time."""
     files, how = mutate(seed.files, random.Random(f"{run}:{number}:{name}"))
     return Case(seed, files, how)
 
 
 def judge(case: Case, folder: Path) -> Verdict:
-    """Ingest a case in the empty folder `folder`, where its files stay."""
+    """Ingest a case in the empty folder `folder`, and leave its files there."""
     out = folder / "out"
     try:
         trace = _ingest(case, folder)
@@ -90,7 +90,7 @@ def _faults_of_error(error: TracekitError, folder: Path) -> list[str]:
     if len(text) > MESSAGE:
         faults.append(f"the error has {len(text)} characters: {text[:300]}")
     if "Traceback" in text or re.search(r"\b[A-Z]\w+(?:Error|Exception)\b", text):
-        faults.append(f"the error shows its inside: {text[:300]}")
+        faults.append(f"the error shows internals: {text[:300]}")
     left = [path.name for path in folder.iterdir()]
     if left:
         faults.append(f"an error left {left} behind")
@@ -106,7 +106,7 @@ def _wrong_counts(case: Case, trace: Trace) -> list[str]:
             if allowed and account.records not in allowed:
                 faults.append(f"{account.path}: {account.records} records counted, {sorted(allowed)} expected")
             if account.sha256 != hashlib.sha256(content).hexdigest():
-                faults.append(f"{account.path}: its SHA-256 is not that of the file")
+                faults.append(f"{account.path}: its SHA-256 differs from the file's")
         elif case.seed.members and account.sha256 not in case.seed.members:
             faults.append(f"{account.path}: its content is not in the archive")
     if case.seed.one_to_one:
@@ -118,7 +118,7 @@ def _wrong_counts(case: Case, trace: Trace) -> list[str]:
 
 
 def _wrong_jobs(case: Case, trace: Trace, folder: Path) -> list[str]:
-    """Compare the jobs of untouched lines with the undamaged source, because damage may cost only its own record."""
+    """Compare jobs from untouched lines with the undamaged source. Damage may change only its own record."""
     if not case.seed.independent or not trace.has("jobs"):
         return []
     jobs = _jobs(trace)
@@ -150,7 +150,7 @@ def _jobs(trace: Trace) -> dict[str, Row]:
 
 
 def _pristine(seed: Seed, folder: Path) -> dict[str, dict[bytes, Row]]:
-    """Return the job of each line of an undamaged source, by file and line."""
+    """Return the job that each line of an undamaged source gives, by file and line."""
     key = (seed.format, *seed.files)
     if key not in _PRISTINE:
         again = folder / "pristine"
@@ -165,7 +165,7 @@ def _jobs_by_line(path: str, content: bytes, jobs: dict[str, Row]) -> dict[bytes
     for line in _plain_lines(content)[1:]:
         name = line.split(b",")[0].strip().decode("utf-8", "replace")
         for job_id, job in jobs.items():
-            # With several clusters, ids include the cluster, which is also part of the file's path.
+            # If there are several clusters, ids include the cluster, which is also part of the file's path.
             cluster, _, own = job_id.rpartition("/")
             if own == name and cluster.lower() in path.lower():
                 found[line] = job
@@ -173,7 +173,7 @@ def _jobs_by_line(path: str, content: bytes, jobs: dict[str, Row]) -> dict[bytes
 
 
 def _records(format_name: str, path: str, content: bytes) -> set[int]:
-    """Return the acceptable record counts of a file; empty if counting lines cannot tell."""
+    """Return the acceptable record counts of a file, or {} if its lines do not determine them."""
     if path == "cluster_job_log":
         return _list_length(content)
     lines = [line for line in content.split(b"\n") if line not in {b"", b"\r"}]
@@ -184,12 +184,12 @@ def _records(format_name: str, path: str, content: bytes) -> set[int]:
         return {sum(1 for line in lines if line.strip())}
     if b'"' in content or not _LINES.fullmatch(path):
         return set()
-    # A file of a format without headers may still have one.
+    # A file in a format without headers may still have a header.
     return {len(lines) - 1} if _HEADED.fullmatch(path) else {len(lines), len(lines) - 1}
 
 
 def _swf_records(lines: list[bytes]) -> int:
-    # As text, because a line of any whitespace is blank.
+    # Decoded, because a line with only whitespace of any kind is blank.
     texts = [line.decode("utf-8", "replace").strip() for line in lines]
     return sum(1 for text in texts if text and not text.startswith(";"))
 

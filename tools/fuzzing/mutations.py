@@ -1,4 +1,4 @@
-"""Ways to damage a log: its bytes, its encoding, its lines, its fields."""
+"""Ways to damage a log's bytes, encoding, lines and fields."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _line_ends(end: bytes) -> Mutation:
 
 
 def _in_lines(change: Callable[[list[bytes], Random], None]) -> Mutation:
-    """Return a mutation of the list of lines."""
+    """Return a mutation that changes the list of lines."""
 
     def apply(data: bytes, rng: Random) -> bytes:
         lines = data.split(b"\n")
@@ -169,7 +169,7 @@ def _in_lines(change: Callable[[list[bytes], Random], None]) -> Mutation:
 
 
 def _some_line(lines: list[bytes], rng: Random) -> int:
-    """Return a line number; in a small file, the header is as likely as all other lines together."""
+    """Return a line number. In a small file, the header is as likely as all other lines together."""
     return 0 if rng.random() < 0.15 else rng.randrange(len(lines))
 
 
@@ -191,7 +191,7 @@ def _blank_line(lines: list[bytes], rng: Random) -> None:
 
 
 def _in_fields(change: Callable[[list[bytes], Random], None]) -> Mutation:
-    """Return a mutation of the fields of one or several lines."""
+    """Return a mutation that changes fields in one or several lines."""
 
     def apply(data: bytes, rng: Random) -> bytes:
         delimiter = max((b",", b"|", b"\t", b" "), key=data[:2000].count)
@@ -258,7 +258,7 @@ _ANY: _Pool = {
 }
 _TEXT: _Pool = {
     **_ANY,
-    "put a byte order mark": (_mark, 1),
+    "add a byte order mark": (_mark, 1),
     "make UTF-16": (_encode("utf-16"), 1),
     "make UTF-16 without mark": (_encode("utf-16-be"), 1),
     "make Latin-1": (_encode("latin-1"), 1),
@@ -284,7 +284,7 @@ _HUGE = 0.004
 
 
 def mutate(files: dict[str, bytes], rng: Random) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files with one to four mutations in one or two of them, and a description."""
+    """Apply one to four mutations to one or two files, and return all files with a description."""
     changed = dict(files)
     how = []
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
@@ -303,7 +303,7 @@ def mutate(files: dict[str, bytes], rng: Random) -> tuple[dict[str, bytes], list
         pool = _ANY if not plain else _JSON if data[:1] in {b"[", b"{"} else _TEXT
         what = rng.choices(list(pool), [weight for _, weight in pool.values()])[0]
         if plain and rng.random() < _HUGE:
-            what = "blow a field up"
+            what = "enlarge a field"
         changed[name] = (_huge_field if what not in pool else pool[what][0])(data, rng)
         how.append(f"{what} in {name}")
     return changed, how

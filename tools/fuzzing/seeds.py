@@ -1,4 +1,4 @@
-"""The small sources for fuzz cases: parts of the sample traces, and mapped logs."""
+"""Small sources for fuzz cases, made from parts of the sample traces and from mapped logs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Seed(NamedTuple):
     format: str
     files: dict[str, bytes]
     mapping: str = ""
-    """Text of the mapping file, for the format csv."""
+    """Content of the mapping file (for the csv format)."""
     one_to_one: str = ""
-    """Regular expression for the files whose kept records are jobs; '' if a job is not a single record."""
+    """Regular expression for the files whose kept records are jobs, or '' if a job is not a single record."""
     members: tuple[str, ...] = ()
     """SHA-256 of the archives' contents."""
 
     @property
     def independent(self) -> bool:
-        """Whether each line is a separate job, identified by its first field and independent of other lines."""
+        """Whether each line is a job of its own, identified by its first field and independent of other lines."""
         names = ("helios", "acme", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "csv")
         return self.format in names and bool(self.one_to_one) and self.is_text and "jobs.jsonl" not in self.files
 
@@ -115,7 +115,7 @@ def seeds() -> dict[str, Seed]:
         "slurm-samples": Seed("slurm", _slurm_samples()),
         "swf": Seed("swf", _heads("swf", 60)),
         "pbs": Seed("pbs", _heads("pbs", 40)),
-        # A record of a printed history is a block of lines, which the record check cannot count.
+        # A record in a printed history is a block of lines, which the record check cannot count.
         "lsf": Seed("lsf", {name: text for name, text in _heads("lsf", 60).items() if name != "history.txt"}),
         "kubernetes": Seed("kubernetes", _kubernetes()),
         "flux": Seed("flux", {"flux.json": _flux()}),
@@ -140,7 +140,7 @@ def seeds() -> dict[str, Seed]:
         "parts": {f"helios.tar.gz.parta{chr(97 + i)}": packed[i * 1000 : (i + 1) * 1000] for i in range(9)},
     }
     for name, files in archives.items():
-        # A plain tar has no checksums of its content.
+        # A plain tar archive has no checksums of its content.
         found[name] = Seed("helios", files, members=() if name == "tar" else digests)
     return found
 
@@ -156,9 +156,9 @@ def _heads(name: str, lines: int) -> dict[str, bytes]:
 
 
 def _slurm_site() -> dict[str, bytes]:
-    """Return a dump with multi-line commands, and next to it machines, job samples and GPU telemetry.
+    """Return a dump with multi-line commands, together with machines, job samples and GPU telemetry.
 
-    No name ends in .txt, because the record check would count lines as records.
+    No name ends in .txt, because the record check would then count lines as records.
     """
     folder = SAMPLES / "slurm-dumps"
     files = {path.stem + path.suffix.replace(".txt", ".log"): path for path in (folder / "site").iterdir()}
@@ -176,7 +176,7 @@ def _slurm_site() -> dict[str, bytes]:
 
 
 def _slurm_samples() -> dict[str, bytes]:
-    """Return a dump, and next to it node tool output: nvidia-smi, dmon, dcgmi, -q -x and an exporter's text."""
+    """Return a dump and the output of node tools: nvidia-smi (also dmon and -q -x), dcgmi and an exporter."""
     log, query, dmon, dcgmi, scrapes = (
         ["JobID|Submit|Start|End|State|AllocTRES|NNodes|NodeList"],
         ["timestamp, index, uuid, utilization.gpu [%], memory.used [MiB], power.draw [W]"],
@@ -220,7 +220,7 @@ def _kubernetes() -> dict[str, bytes]:
 
 
 def _faults() -> dict[str, bytes]:
-    """Return faults of a few servers and the matching statistics."""
+    """Return the faults of a few servers with matching statistics."""
     kinds = [("Hardware Failure", "GPU", "GPU Lost"), ("Other Failure", "Unknown Error", "Unknown Error")]
     records = [
         {
@@ -244,7 +244,7 @@ def _philly() -> dict[str, bytes]:
 
 
 def _pai() -> dict[str, bytes]:
-    """Return the PAI tables unpacked, with the rows of a few jobs."""
+    """Return the unpacked PAI tables with the rows of a few jobs."""
     folder = SAMPLES / "alibaba-pai"
     whole = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in {".csv", ".header"}}
     for path in sorted(folder.glob("*.tar.gz")):
@@ -262,7 +262,7 @@ def _pai() -> dict[str, bytes]:
 
 
 def _in_document(mapping: str) -> str:
-    """Turn a mapping of lines into one of an array in a document, with users' teams from another file."""
+    """Change a mapping of lines to one of an array in a document, with users' teams from another file."""
     mapping = mapping.replace('files = "jobs.*"', 'files = "jobs.json"\nrecords = "data.jobs"')
     return mapping.replace(
         'user = "user"', 'user = { columns = ["user", "id"] }\nvc = { column = "user", lookup = "teams" }'
@@ -270,7 +270,7 @@ def _in_document(mapping: str) -> str:
 
 
 def _flux() -> bytes:
-    """Return Flux jobs, one object per line: eventlogs as text and as lists, R and jobspec."""
+    """Return Flux jobs, one object per line, with R, jobspec, and eventlogs both as text and as lists."""
     lines = []
     for number in range(30):
         at = 1_700_000_000.5 + 60 * number

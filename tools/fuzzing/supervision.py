@@ -26,18 +26,18 @@ class Verdict(NamedTuple):
     """The outcome of a case."""
 
     kind: str
-    """'finding', or the name of a good outcome."""
+    """'finding' or the name of a good outcome."""
     text: str = ""
 
 
 class Log:
-    """The outcomes so far, one line per case, in a file that worker and supervisor share."""
+    """The outcomes so far, one line per case, in a file that the worker and the supervisor share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def enter(self, number: int, name: str, verdict: Verdict, how: list[str] | None = None) -> None:
-        """Add the outcome of a case; the last outcome of a case counts."""
+        """Add the outcome of a case. Only a case's last outcome counts."""
         entry = {"case": number, "name": name, "kind": verdict.kind, "text": verdict.text, "how": how or []}
         with self.path.open("a") as stream:
             stream.write(json.dumps(entry) + "\n")
@@ -48,7 +48,7 @@ class Log:
 
 
 def supervise(command: list[str], log: Log, cases: int, talk: Path) -> None:
-    """Run all cases; `command` plus a number runs the cases from that number on and logs each of them."""
+    """Run all cases. `command` plus a number runs the cases from that number on and logs each of them."""
     log.path.write_text("")
     start = 0
     while start < cases:
@@ -64,7 +64,7 @@ def supervise(command: list[str], log: Log, cases: int, talk: Path) -> None:
 
 
 def report(log: Log, begin: float, again: str) -> int:
-    """Print the number of cases per outcome and the findings, grouped by similarity; return the exit code.
+    """Print the number of cases per outcome, and similar findings together. Return the exit code.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ def report(log: Log, begin: float, again: str) -> int:
 
 
 def time_out(_signal: int, _frame: object) -> NoReturn:
-    """End a case that takes too long; this is the SIGALRM handler."""
+    """Handle SIGALRM by ending a case that takes too long."""
     message = f"not finished after {CASE_S} s"
     raise TimeoutError(message)
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the exit status of the process; kill it if its log has not grown for too long."""
+    """Return the process's exit status, after killing it if its log has not grown for too long."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(5)

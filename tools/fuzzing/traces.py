@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "Case", "Traces", "judge", "make_case"]
 
 NAMES = ("philly", "helios", "alibaba-pai", "alibaba-openb", "slurm", "acme", "swf", "slurm-site")
-"""Sources whose Traces are damaged."""
+"""Names of the sources whose Traces are damaged."""
 
 
 class Traces:
-    """The undamaged Traces, each made on first use, in a folder that may be kept."""
+    """The undamaged Traces, each made on first use in a folder that may be kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def make_case(number: int, run_number: int, traces: Traces, folder: Path, names: Sequence[str] = NAMES) -> Case:
-    """Make case `number` of the run with the given seed in `folder`; it is the same each time."""
+    """Make case `number` of the run with the given seed in `folder`. It is the same each time."""
     name = names[number % len(names)]
     shutil.rmtree(folder, ignore_errors=True)
     trace = folder / "trace"
@@ -67,7 +67,7 @@ def make_case(number: int, run_number: int, traces: Traces, folder: Path, names:
 
 
 def judge(case: Case, command: str) -> list[str]:
-    """Run a command on a copy of the Trace and return the faults of its ending."""
+    """Run a command on a copy of the Trace, and return the faults in how it ended."""
     folder = case.trace.parent / "work"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(case.trace, folder / "trace", symlinks=True)

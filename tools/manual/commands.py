@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["commands", "page"]
 
 _INTRO = """\
-Data goes to stdout, notes and progress to stderr. Exit codes: 0 success; 1 `tracekit validate` found problems, or some
-parts of `tracekit analyze` or `tracekit guidelines` failed ([report.md](../report.md#parts-that-fail)); 2 the input, an
-option or the output location is invalid; 130 interrupted. `tracekit --version` prints the version. `tracekit --debug`
-before a command shows the traceback of an error."""
+Data goes to stdout, and notes and progress go to stderr. The exit code is 0 on success and 130 after an interruption.
+It is 1 if `tracekit validate` found problems, or if some parts of `tracekit analyze` or `tracekit guidelines` failed
+([report.md](../report.md#parts-that-fail)). It is 2 if the input, an option or the output location is invalid.
+`tracekit --version` prints the version. `tracekit --debug` before a command shows the traceback of an error."""
 
 _WORDS = {Path: "PATH", float: "NUMBER", int: "INTEGER", str: "TEXT"}
 _EXAMPLE = re.compile(r"Example: (tracekit .*)")
@@ -37,7 +37,7 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its full name, each group before its members.
+    """Yield every command with its full name, with each group before its members.
 
     The commands come from the library on which Typer is based, which has no public types.
     """
@@ -59,7 +59,7 @@ def _command(name: str, command: Any) -> list[str]:
     lines = ["", f"## {name}", "", "```text", " ".join([name, *_usage(arguments, options)]), "```"]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         example = _EXAMPLE.fullmatch(paragraph)
-        # Help texts are already Markdown.
+        # Help strings are already Markdown.
         lines += ["", "```sh", example[1], "```"] if example else ["", paragraph]
     lines += table(("argument", "meaning"), [(code(_metavar(p, hints)), plain(p.help or "")) for p in arguments])
     return lines + table(("option", "value", "default", "meaning"), [_option(p, hints) for p in options])
@@ -102,7 +102,7 @@ def _metavar(parameter: Any, hints: dict[str, Any]) -> str:
 
 
 def _kind(hint: Any) -> Any:
-    """Return the type of one value: Path for Annotated[Path | None, ...], str for list[str]."""
+    """Return the type of a single value, such as Path for Annotated[Path | None, ...] or str for list[str]."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _kind(get_args(hint)[0])

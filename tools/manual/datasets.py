@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit datasets fetch NAME -o DIR` downloads one of these public traces; if you run it again, it resumes where it
-stopped. Each publisher's licence applies. Cite the study when you publish results. tracekit contains none of these
-data."""
+`tracekit datasets fetch NAME -o DIR` downloads one of these public traces. If you run it again after an interruption,
+it resumes where it stopped. Each publisher's licence applies. Cite the study when you publish results. tracekit itself
+contains none of the data."""
 
 
 def page() -> str:
@@ -26,7 +26,7 @@ def page() -> str:
     lines += table(("dataset", "what it is", "size", "licence"), rows)
     for dataset in known:
         lines += ["", f"## {dataset.name}", "", plain(sentence(dataset.title))]
-        lines += ["", f"Read by the format [{dataset.format}](formats.md#{dataset.format})."]
+        lines += ["", f"Read by the [{dataset.format}](formats.md#{dataset.format}) format."]
         lines += [f"Licence: {plain(sentence(dataset.licence))}"]
         lines += ["", f"Cite: {plain(dataset.citation)} (<{dataset.paper}>). Publisher: <{dataset.origin}>."]
         if dataset.remark:

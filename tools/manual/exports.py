@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit export TRACE --to NAME -o OUT` writes the jobs of a Trace in the format of one of these simulators;
+`tracekit export TRACE --to NAME -o OUT` writes the jobs of a Trace in the format of one of these simulators.
 `--option NAME=VALUE` sets an option. [Exporting a trace](../export.md) explains which jobs are exported, and how to add
 a target."""
 

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit ingest SRC -o TRACE` detects which of these formats a source has; `--format NAME` overrides the detection, and
+`tracekit ingest SRC -o TRACE` detects which of these formats a source has. `--format NAME` overrides the detection, and
 `--option NAME=VALUE` sets an option. The columns of the raw files are described in `schemas/sources/`. In every format,
 an impossible time (an end before its start, a start before the submission, the epoch, a date far from the log) becomes
-unknown, and its record is kept: [How tracekit handles doubtful data](../quality.md). [Your own log](../mapping.md)
-shows
-how to read any other table, [Write a format](../howto/format.md) how to add a format."""
+unknown, and its record is kept (see [How tracekit handles doubtful data](../quality.md)). [Your own
+log](../mapping.md) shows how to read any other table, and [Write a format](../howto/format.md) shows how to add a
+format."""
 
 
 _BESIDE = """\
-Files of these kinds in the same folder or archive add to the Trace of a log. tracekit recognizes them by their first
-bytes, whatever their names. [Machine lists and node events](../machines.md) describes their use."""
+Files of these kinds in the same folder or archive add to a log's Trace. tracekit recognizes them by their first bytes,
+regardless of their names. [Machine lists and node events](../machines.md) describes how they are used."""
 
 
 def page() -> str:
@@ -45,9 +45,9 @@ def _format(member: Format) -> list[str]:
     lines = ["", f"## {member.name}", "", f"**{plain(member.title)}**"]
     for paragraph in (inspect.getdoc(sys.modules[type(member).__module__]) or "").split("\n\n"):
         lines += ["", plain(paragraph.strip())]
-    # In a table, a pipe in a pattern would need a backslash, which inline code would show.
+    # In a table, a pipe in a pattern would need a backslash, which would be visible in inline code.
     files = [f"- {plain(kind.title)}: {code(kind.pattern)}" for kind in member.raw_files]
-    lines += ["", "Raw files, by patterns of their names:", "", *files]
+    lines += ["", "Raw files, with their name patterns:", "", *files]
     rows = [
         (code(name), code(o.default) if o.default else "(empty)", codes(o.choices) or "any", plain(o.meaning))
         for name, o in member.options.items()

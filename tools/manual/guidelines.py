@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit guidelines TRACE` judges a Trace by these rules. A guideline holds if every threshold is crossed; only then is
-its advice given. [Guidelines](../guidelines.md) explains the verdict and the expected effect,
-[Write a guideline](../howto/guideline.md) shows how to add one."""
+`tracekit guidelines TRACE` judges a Trace by these rules. A guideline holds if every threshold is crossed. Its advice
+is shown only if it holds. [Guidelines](../guidelines.md) explains the verdict and the expected effect, and
+[Write a guideline](../howto/guideline.md) shows how to add a guideline."""
 
 
 def page() -> str:
@@ -36,9 +36,9 @@ def _guideline(g: Guideline) -> list[str]:
     lines += table(("measure", "what it is", "unit", "counted over", "holds from"), rows)
     lines += ["", f"The headline {code(g.measures[0].key)} needs at least {g.least_n} {plain(g.measures[0].n_of)}."]
     if g.tables:
-        lines[-1] += f" Needs the tables {codes(g.tables)}."
+        lines[-1] += f" Needs tables {codes(g.tables)}."
     if g.needs:
-        lines[-1] += f" Needs the capabilities {codes(g.needs)}."
+        lines[-1] += f" Needs capabilities {codes(g.needs)}."
     lines += [
         "",
         "Thresholds:",
@@ -47,10 +47,10 @@ def _guideline(g: Guideline) -> list[str]:
     if g.trial is None:
         lines += ["", f"Effect by replay: none. {plain(sentence(g.no_trial))}"]
     elif isinstance(g.trial, LossTrial):
-        lines += ["", "Effect on the cost of outages, by replays of the twin with the recorded outages."]
+        lines += ["", "The effect on the cost of outages is estimated by replays in the twin with recorded outages."]
     else:
         changes = ", ".join(code(c) if isinstance(c, str) else c.name for c in g.trial.changed)
-        lines += ["", f"Effect by replay in the twin of the log: {changes}."]
+        lines += ["", f"Changes replayed in the log's twin to estimate the effect: {changes}."]
     texts = {"Advice": g.advice, "Cost": g.cost, "Risk": g.risk}
     texts |= {"In Slurm": g.practice.slurm, "In Kubernetes": g.practice.kubernetes, "In YARN": g.practice.yarn}
     for name, text in texts.items():

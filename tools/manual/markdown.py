@@ -20,7 +20,7 @@ def head(title: str, source: str, intro: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    r"""Return text with all markup escaped, except inside backquotes.
+    r"""Escape all markup in `text`, except inside backquotes.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def _escaped(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """Return text as inline code, with double backquotes if it contains one."""
+    """Return text as inline code, in double backquotes if it contains a backquote."""
     shown = str(text)
     return f"`` {shown} ``" if "`" in shown else f"`{shown}`"
 
@@ -51,17 +51,17 @@ def codes(names: Iterable[object]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return text that ends with a full stop."""
+    """Return the text with a full stop at its end."""
     return text if not text or text[-1] in ".!?:" else f"{text}."
 
 
 def bullets(lines: Iterable[str]) -> list[str]:
-    """Return a bullet list with one bullet per text, preceded by a blank line."""
+    """Return a bullet list with one bullet per string, preceded by a blank line."""
     return ["", *(f"- {plain(' '.join(line.split()))}" for line in lines)]
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table of Markdown cells, preceded by a blank line; empty if there are no rows."""
+    """Return a table of Markdown cells, preceded by a blank line, or [] if there are no rows."""
     lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     return ["", f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}", *lines] if lines else []
 

@@ -1,4 +1,4 @@
-"""The reference page of all policies, generated from their cards, and of the assumptions, from models.toml."""
+"""The reference page of all policies and assumptions, generated from the policies' cards and models.toml."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ __all__ = ["page"]
 
 _INTRO = """\
 `tracekit replay TRACE -p NAME,key=value -o OUT` runs the jobs of a Trace under one of these policies, and
-`tracekit policies NAME` prints its card. Durations are in seconds. "The same as" lists
-special cases: with those parameters or inputs, the policy behaves like another one.
-[Replaying a trace](../replay.md) explains how a replay works, [Write a policy](../howto/policy.md) shows how to add
-one."""
+`tracekit policies NAME` prints a policy's card. Durations are in seconds. "The same as" lists the parameters or inputs
+with which the policy behaves like another policy. [Replaying a trace](../replay.md) explains how a replay works, and
+[Write a policy](../howto/policy.md) shows how to add a policy."""
 
 _ASSUMED = """\
-Values that no log records, so a replay must assume them. A policy's card lists their ids. The values are the defaults;
-`--models FILE` changes them. The evidence shows how far you can trust a number."""
+A replay must assume these values because no log records them. A policy's card lists their ids. The values shown are the
+defaults, which `--models FILE` changes. The evidence shows how far you can trust a number."""
 
 _NOT_REPLAYED = """\
-Systems that a replay of jobs cannot simulate under any assumption. `tracekit policies --not-replayed` prints the same
+A replay of jobs cannot simulate these systems under any assumption. `tracekit policies --not-replayed` prints the same
 list."""
 
 

@@ -26,10 +26,10 @@ ranges from 0 to 1, a percentage from 0 to 100. NULL means unknown. Size classes
 `--intervals` adds 95 % confidence intervals to the marked columns."""
 
 _VIEWS = """\
-Definitions that several queries share. Your own queries can read them like tables;
-[Write a query](../howto/query.md) shows how."""
+Several queries share these definitions. Your own queries can read them like tables, as
+[Write a query](../howto/query.md) shows."""
 
-_TIMELINES = "Relations that follow a trace over time. Python computes them, and SQL uses them like tables."
+_TIMELINES = "These relations describe a trace over time. Python computes them, and SQL reads them like tables."
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The mutants: those that Cosmic Ray finds in modules, token changes in Cython files, and text changes."""
+"""Mutants, which Cosmic Ray finds in modules, or which change tokens in Cython files or text in any file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Mutant", "find", "is_python", "sampled", "text_change"]
 
 _SEED = "1"
-# Each comparison has its boundary moved and is negated, and each operation is replaced by its opposite. Cosmic Ray's
-# other replacements (a difference by a shift, equality by identity) mostly break at once, or are equivalent for the
-# values that occur.
+# Each comparison is negated and has its boundary moved, and each operation is replaced with its opposite. Most of
+# Cosmic Ray's other replacements (a shift for a difference, identity for equality) break at once or make no difference
+# for the values that occur.
 _OPERATORS = re.compile(
     "ReplaceComparisonOperator_(Lt_LtE|Lt_GtE|LtE_Lt|LtE_Gt|Gt_GtE|Gt_LtE|GtE_Gt|GtE_Lt|Eq_NotEq|NotEq_Eq|Is_IsNot"
     "|IsNot_Is|In_NotIn|NotIn_In)"
@@ -38,20 +38,20 @@ _OPERATORS = re.compile(
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change, with a name that stays the same when other lines change."""
+    """One change, whose name stays the same when other lines change."""
 
     file: str
     """Path of the file in the checkout."""
     within: str
-    """Function or class; '' for the module itself."""
+    """Function or class, or '' for the module itself."""
     change: str
     """Cosmic Ray's operator, 'old to new' for a Cython token, or 'text'."""
     line: str
-    """The changed line without its indentation; for a text change, 'old -> new'."""
+    """The changed line without its indentation, or 'old -> new' for a text change."""
     nth: int = 1
-    """Number of this change among equal changes to equal lines of one function, from 1."""
+    """Number of this change, from 1, among equal changes to equal lines of the same function."""
     occurrence: int = field(default=0, compare=False)
-    """Cosmic Ray's identifier of the change in the current file, or its number among all token changes there."""
+    """Cosmic Ray's identifier of the change in the current file, or the number among the file's token changes."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Mutant:
@@ -63,7 +63,7 @@ class Mutant:
         return f"{self.file}, {self.within or 'module'}, {self.change}{nth}: {self.line}"
 
     def applied(self, tree: Path) -> str:
-        """Return the text of the file with the change applied; the file in `tree` stays unchanged."""
+        """Return the file's text with the change applied. The file in `tree` stays unchanged."""
         path = tree / self.file
         text = path.read_text(encoding="utf-8")
         if self.change == "text":
@@ -76,7 +76,7 @@ class Mutant:
         from cosmic_ray.cli import cli
 
         try:
-            with contextlib.suppress(SystemExit):  # the command line always ends with it
+            with contextlib.suppress(SystemExit):  # the command line always ends with SystemExit
                 cli.main(["apply", str(path), f"core/{self.change}", str(self.occurrence)])
             changed = path.read_text(encoding="utf-8")
         finally:
@@ -87,7 +87,7 @@ class Mutant:
 
 
 def text_change(file: str, old: str, new: str) -> Mutant:
-    """Return the mutant that replaces one text by another."""
+    """Return the mutant that replaces `old` with `new`."""
     return Mutant(file, "", "text", f"{old} -> {new}")
 
 
@@ -116,7 +116,7 @@ def find(tree: Path, module: str) -> list[Mutant]:
 
 
 def is_python(file: str, text: str) -> bool:
-    """Return whether a changed file can be parsed, because Cosmic Ray takes the star in `f(*rows)` for a product."""
+    """Return whether a changed file can be parsed. Cosmic Ray takes the star in `f(*rows)` for a product."""
     try:
         if file.endswith(".py"):
             ast.parse(text)
@@ -126,7 +126,7 @@ def is_python(file: str, text: str) -> bool:
 
 
 def sampled(mutants: Sequence[Mutant], size: int) -> list[Mutant]:
-    """Return a sample of mutants chosen by the hash of their names, so a changed line affects only its own mutants."""
+    """Sample mutants by the hash of their names, so that a changed line affects only its own mutants."""
     kept = sorted(mutants, key=lambda m: hashlib.sha256(f"{_SEED} {m}".encode()).digest())[:size]
     return [mutant for mutant in mutants if mutant in kept]
 
@@ -147,7 +147,7 @@ def _work_items(tree: Path, module: str) -> Iterator[dict[str, Any]]:
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield places where no code runs: annotations, signatures without their defaults, and code for type checkers."""
+    """Yield places without running code: annotations, signatures except defaults, and code for type checkers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
             yield _span(node.annotation)

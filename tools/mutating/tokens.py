@@ -1,4 +1,4 @@
-"""Token changes in Cython files, which Python's tokenizer can read but Cosmic Ray cannot; one token at a time."""
+"""Changes of single tokens in Cython files, which Python's tokenizer can read but Cosmic Ray cannot."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "changes"]
 
-# Each comparison has its boundary moved and is negated, and each operation is replaced by its opposite, as for
-# Cosmic Ray here.
+# As with Cosmic Ray, each comparison is negated and has its boundary moved, and each operation is replaced with its
+# opposite.
 _BOTH_WAYS = "== !=, + -, << >>, & |, += -=, &= |=, and or, True False, break continue"
 _ONE_WAY = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "*": "+", "//": "*", "%": "*"}
 _OTHERS: dict[str, tuple[str, ...]] = {
@@ -25,12 +25,12 @@ _DEFINITION = re.compile(r"(?:cdef|cpdef|def)\b[^=]*?\b(\w+)\(")
 
 
 class Change(NamedTuple):
-    """The replacement of one token by another."""
+    """The replacement of one token with another."""
 
     what: str
     """Description of the change, 'old to new'."""
     within: str
-    """The function that contains the token; '' outside functions."""
+    """The function that contains the token, or '' outside functions."""
     line: int
     """Position of the token, from 1."""
     column: int
@@ -48,8 +48,8 @@ class Change(NamedTuple):
 def changes(text: str) -> Iterator[Change]:
     """Yield every change of a .pxi or .pyx file in line order.
 
-    Only operators with a blank on both sides are binary. So pointer stars, address operators, signs of numbers and cast
-    brackets stay unchanged.
+    Only operators with a blank on both sides are taken as binary. Therefore, pointer stars, address operators, signs of
+    numbers and cast brackets stay unchanged.
     """
     within = ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -70,7 +70,7 @@ def changes(text: str) -> Iterator[Change]:
 
 
 def _numbers(text: str) -> tuple[str, ...]:
-    """Return the numbers one above and one below an integer."""
+    """Return an integer's successor and predecessor."""
     try:
         return str(int(text, 0) + 1), str(int(text, 0) - 1)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Run the tests of an area on one mutant after another."""
+"""Run an area's tests on one mutant after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Trials"]
 
-# Third-party modules of tracekit and the tests are loaded once; each trial is a fork of the process that loaded them.
+# Third-party modules that tracekit and the tests use are loaded once. Each trial is a fork of the process that loaded
+# them.
 _LOADED: tuple[str, ...] = (
     "pytest",
     "polars",
@@ -30,7 +31,7 @@ _LOADED: tuple[str, ...] = (
 )
 _LOADED += ("orjson", "jsonschema", "jinja2", "typer", "rich")
 _ARGUMENTS: tuple[str, ...] = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:faulthandler")
-_ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded
+_ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # because hypothesis is already loaded
 
 
 class Trials:
@@ -39,13 +40,13 @@ class Trials:
     Parameters
     ----------
     tree : Path
-        The copy; a mutated file is restored after its trial.
+        The copy. A mutated file is restored after its trial.
     tests : sequence of str
         Arguments for pytest.
     environment : mapping
-        Environment variables of the trials.
+        Environment variables for the trials.
     build : sequence of str
-        Arguments for Python that compile the changed copy; empty if nothing is compiled.
+        Arguments for Python that compile the changed copy, or empty if nothing is compiled.
 
     Raises
     ------
@@ -62,7 +63,7 @@ class Trials:
         self._tree, self._tests, self._environment, self._command = tree, tests, environment, build
         if not self.build():
             raise SystemExit(f"this fails on the unchanged code: python {' '.join(build)}")
-        # The first run also writes compiled files, which the second run and the trials read.
+        # The first run also writes compiled files, which the second run and the trials use.
         for _ in range(2):
             begun = time.monotonic()
             if self._failed(3600):
@@ -70,13 +71,14 @@ class Trials:
         self._most_s = 30 + 5 * (time.monotonic() - begun)
 
     def notices(self, file: str, changed: str) -> bool | None:
-        """Return whether a test fails or does not finish if a file has the changed text.
+        """Return whether a test fails or does not finish when a file has the changed text.
 
-        Return None if the text cannot be compiled, because then it is not a mutant. Compiled files stay until `build`.
+        Return None if the text cannot be compiled, because it is then not a mutant. Compiled files are kept until
+        `build`.
         """
         path = self._tree / file
         text = path.read_text(encoding="utf-8")
-        # Python identifies a compiled file by its time in seconds and its size, which a change may not alter.
+        # Python identifies a compiled file by its time in seconds and its size, which a change may leave as they are.
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
         try:
@@ -86,7 +88,7 @@ class Trials:
             path.write_text(text, encoding="utf-8")
 
     def build(self) -> bool:
-        """Compile the current copy, if the area needs it; return whether that succeeded."""
+        """Compile the current copy if the area needs it, and return whether that succeeded."""
         if not self._command:
             return True
         environment = {**os.environ, **self._environment}
@@ -96,7 +98,7 @@ class Trials:
         return done.returncode == 0
 
     def _failed(self, most_s: float, *, write: bool = True) -> bool:
-        """Run the tests in a separate process; return whether a test failed or the time ran out."""
+        """Run the tests in a separate process, and return whether a test failed or the time ran out."""
         sys.stdout.flush()
         child = os.fork()
         if not child:

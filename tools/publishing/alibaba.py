@@ -1,4 +1,4 @@
-"""Alibaba PAI (NSDI'22) and the GPU-sharing cluster openb (ATC'23)."""
+"""Rules for Alibaba PAI (NSDI'22) and the GPU-sharing cluster openb (ATC'23)."""
 
 from __future__ import annotations
 

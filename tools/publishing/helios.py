@@ -1,4 +1,4 @@
-"""Helios (SC'21) and Acme (NSDI'24): studies of Slurm clusters by related authors, with similar numbers."""
+"""Rules for Helios (SC'21) and Acme (NSDI'24), which are similar studies of Slurm clusters by related authors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROUNDED = "another number, rounded or repeated"
 
 
 def _rates() -> tuple[Rule, ...]:
-    """Return the rules for the rates and GPU times in the summary files, by job outcome."""
+    """Return the rules for rates and GPU times by job outcome in the summary files."""
     rules: list[Rule] = []
     for word, status in _ENDS.items():
         ends = f"status={status}"
@@ -40,7 +40,7 @@ def _rates() -> tuple[Rule, ...]:
 
 
 def _top_users(artefact: str, metric: str, column: str) -> tuple[Rule, ...]:
-    """Return the rules for the shares of the heaviest users, and of the single heaviest user, of each cluster."""
+    """Return the rules for the shares of each cluster's heaviest users, and of its single heaviest user."""
     query, cluster = "users/concentration", "cluster={cluster}"
     share = "user_share<={user_share}"
     return (

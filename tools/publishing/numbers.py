@@ -1,4 +1,4 @@
-"""Read reference numbers, and assign them to the queries that measure them."""
+"""Read reference numbers and assign them to the queries that measure them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Reference:
     source: str
     note: str
     study: str = ""
-    """The file that contains it."""
+    """The file that contains the line."""
 
     @property
     def confidence(self) -> str:
-        """The confidence letter given in the note, or the one that the source implies."""
+        """The confidence letter given in the note, or else implied by the source."""
         stated = re.search(r"conf=([A-E])", self.note)
         if stated:
             return stated[1]
@@ -50,7 +50,7 @@ class Reference:
 
     @property
     def accuracy(self) -> str:
-        """The accuracy with which a figure could be read."""
+        """The accuracy with which the number could be read from a figure."""
         found = re.search(
             r"(?:about )?\+-\s?([\d.]+)\s?(percentage points?|percent|pp|utilization points|jobs)?", self.note
         )
@@ -61,7 +61,7 @@ class Reference:
 
 
 def read_references(folder: Path) -> list[Reference]:
-    """Return the numbers of all files in a folder, in the order of files and lines."""
+    """Return the numbers from all files in a folder, in the order of files and lines."""
     found = []
     for path in sorted(folder.glob("*_published.csv"), key=lambda p: (p.name != "philly_published.csv", p.name)):
         with path.open(encoding="utf-8", newline="") as file:
@@ -84,9 +84,9 @@ _SUMS = re.compile(r"(job_num|(cpu|gpu)_job_num|(complete|cancel|fail)_gpu_time)
 
 
 def pooled(references: Iterable[Reference]) -> list[Reference]:
-    """Combine a study's numbers for each cluster over all clusters: sums, and means weighted by jobs.
+    """Combine a study's numbers for each cluster into sums and job-weighted means over all clusters.
 
-    This works only for numbers from the summary file, which also has counts.
+    This works only for numbers from the summary file, which also contains counts.
     """
     by_metric: dict[str, dict[str, Reference]] = {}
     for r in references:
@@ -155,13 +155,13 @@ _STATUS = {
 }
 _PHASES = {"Running": "unknown|running", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _REASONS = {"CUDA ver. mismatch": "cuda_version_mismatch"}
-"""The log classifier's names for the paper's failure reasons, if they differ."""
+"""The log classifier's names for failure reasons that the paper calls differently."""
 _CLASSES = {"0": "0", "(0,1)": "<1", "1": "1"}
 _WHOLE = {"all", "Philly", "Helios", "PAI"}
 
 
 def _words(reference: Reference) -> dict[str, str]:
-    """Return the values in a group, by the names that rules use."""
+    """Return the values in a group by the names that rules use for them."""
     found: dict[str, str] = {}
     for part in filter(None, reference.group.split(";")):
         match = re.fullmatch(r"([\w ]*?)(<=|>=|=)([^=]*)", part)
@@ -205,7 +205,7 @@ def _sizes(found: Mapping[str, str]) -> dict[str, str | None]:
 def placed(
     reference: Reference, rule: Rule, queries: Mapping[str, Query], notes: Mapping[str, str]
 ) -> PublishedValue | None:
-    """Return a reference number placed by a rule; None if the rule's query or one of its words is missing."""
+    """Place a reference number by a rule. Return None if the rule's query or one of its words is missing."""
     words = _words(reference)
     query = queries.get(rule.query)
     try:
@@ -276,7 +276,7 @@ _STUDIES = {"helios": "Helios", "acme": "Acme", "alibaba": "PAI"}
 
 
 def _artefact(reference: Reference) -> str:
-    """Return the reader's name for a reference's artefact, with the study if it is not the trace's own."""
+    """Return the name of a reference's artefact for readers, with the study if it is not the trace's own."""
     name = _NAMES.get(reference.artefact, reference.artefact)
     name = re.sub(r"^released-trace notebook \((.*)\)$", r"notebook of the release, \1", name)
     name = re.sub(r"^fig(\d+)", r"Fig \1", re.sub(r"^table(\d+)$", r"Table \1", name))
@@ -293,7 +293,7 @@ def parse_value(text: str) -> tuple[str, tuple[float | None, float | None, float
     Raises
     ------
     ValueError
-        The text is not a number, a range, a bound or an approximation.
+        The string is not a number, a range, a bound or an approximation.
 
     Examples
     --------
@@ -320,7 +320,7 @@ _SECONDS = {"min": 60, "minutes": 60, "hours": 3600, "days": 86400, "seconds": 1
 
 
 def converted(number: float, unit: str, wanted: str) -> float:
-    """Return a number in the unit of the query's column.
+    """Convert a number to the unit of the query's column.
 
     Raises
     ------

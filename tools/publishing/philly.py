@@ -1,4 +1,4 @@
-"""Philly: the ATC'19 paper, the release and its notebook, and later studies of the release."""
+"""Rules for Philly: the ATC'19 paper, the release and its notebook, and later studies of the release."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTES = {
     r".*\(Fig [56]\)": "Telemetry of October to December 2017 only; samples pooled over attempts with start and end.",
     r".*\(Fig 7\)": "All servers and minutes, whether or not a job runs there.",
 }
-"""Known mismatches of populations, by artefact."""
+"""Known population mismatches, by artefact."""
 
 _GAPS = "gpu_time=with_gaps"
 _UTILIZATION = "utilization/gpu_by_size_status"

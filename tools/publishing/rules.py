@@ -16,7 +16,8 @@ UNSUCCESSFUL = "failed|timeout|node_fail"
 class Rule:
     """The place where a query measures the numbers of one artefact and metric.
 
-    `row`, `of` and `params` may contain {key} of the reference number's group; the rule skips numbers without that key.
+    `row`, `of` and `params` may contain {key} for a key in the reference number's group. The rule skips numbers without
+    that key.
     """
 
     artefact: str
@@ -32,9 +33,9 @@ class Rule:
     params: str = ""
     options: str = ""
     cluster: str | None = None
-    """'*' if `row` names the cluster; by default the group's cluster."""
+    """The cluster, by default the group's, or '*' if `row` names it."""
     note: str = ""
-    """Known mismatch of populations, in addition to that of the artefact."""
+    """Known population mismatch, in addition to the artefact's."""
     only: str = ""
     """Regular expression that the group must match."""
 

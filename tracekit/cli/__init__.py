@@ -1,7 +1,7 @@
-"""The command line: one module per command, without any logic of its own.
+"""The command line, with one module per command and no logic of its own.
 
-Exit codes: 0 success; 1 `validate` found problems, or some parts of `analyze` or `guidelines` failed; 2 the input, an
-option or the output location is invalid; 130 interrupted.
+The exit code is 0 on success and 130 after an interruption. It is 1 if `validate` found problems or some parts of
+`analyze` or `guidelines` failed, and 2 if the input, an option or the output location is invalid.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Maximum length of an error line [characters], unless its hint needs more than half of them."""
+"""Maximum length of an error line [characters], unless its hint takes up more than half of it."""
 _LONGEST_HINT = 600
-"""Maximum length of a hint [characters]. Hints are never cut; if the line is cut, a longer hint is omitted."""
+"""Maximum length of a hint in a line that is cut [characters]. A longer hint is omitted; hints are never cut."""
 
 _GROUPS = {
     "Start": ("analyze", "digest"),
@@ -41,28 +41,29 @@ _GROUPS = {
     "Workloads": ("fit", "generate", "export"),
     "Data": ("ingest", "classify-logs", "formats", "schema", "datasets"),
 }
-"""The commands in the groups and order of the help; each is a function in the module of the same name."""
+"""The commands, grouped and ordered as in the help. Each is a function in the module of the same name."""
 
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
 _RENAMED = {"queries": ("query", "-o"), "fidelity": ("calibrate", "--report"), "plot": ("fit", "--plots")}
-"""Former commands, each with its replacement and the replacement's name for -o."""
+"""Former commands, each with its replacement and the replacement's option for -o."""
 
 _HELP = (
     "Turn GPU-cluster logs into answers: why jobs wait, which GPUs idle, what fails.\n\n"
     "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
-    "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
-    "**tracekit datasets** fetches public ones.\n\n"
-    "The individual steps: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-    "**validate** check it, **query** lists and answers questions about it, **serve** shows the report as a live page. "
-    "**efficiency** shows who uses GPU-hours, how many are idle or lost, and what they cost; **wait** predicts how "
-    "long a job will wait; **digest** sums up a week on one page for the operator and for each user. "
+    "LOGS is a folder, file or archive with raw scheduler logs. **tracekit formats** lists the known formats, and "
+    "**tracekit datasets** fetches public traces.\n\n"
+    "You can also run the steps one by one. **ingest** makes a Trace (a folder of Parquet tables) from raw logs, "
+    "**info** and **validate** check it, **query** lists and answers questions about it, and **serve** shows the "
+    "report as a live page. "
+    "**efficiency** shows who uses GPU-hours, how many are idle or lost, and what they cost. **wait** predicts how "
+    "long a job will wait. **digest** sums up a week on one page for the operator and for each user. "
     "**compare** shows several traces side by side, with published numbers for public traces.\n\n"
     "**calibrate** finds the replay that best reproduces the log, and grades it. **replay** runs the same jobs "
     "under another policy or on another cluster. **plan** finds how many nodes keep waits below a target. "
-    "**policies** lists the policies, **sweep** tries many combinations. "
+    "**policies** lists the policies, and **sweep** tries many combinations. "
     "**guidelines** recommends changes that the trace supports. "
-    "**fit** fits a workload model and plots it, **generate** makes synthetic traces from it, **export** writes "
+    "**fit** fits a workload model and plots it, **generate** makes synthetic traces from it, and **export** writes "
     "the jobs in the formats of other simulators."
 )
 
@@ -90,7 +91,7 @@ def _global_options(
 
 
 def _app_of(commands: Collection[str]) -> typer.Typer:
-    """Return the program with the given commands; only their modules are imported."""
+    """Return the program with the given commands, importing only their modules."""
     made = typer.Typer(
         name="tracekit", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
     )
@@ -115,7 +116,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; a user error prints one line and ends with exit code 2."""
+    """Run the command line. A user error prints one line and ends with exit code 2."""
     with handle_signals(), standard_streams():
         code = _exit_code()
     sys.exit(code)
@@ -143,7 +144,7 @@ def _exit_code() -> int:
 
 
 def _as_today(arguments: Sequence[str]) -> list[str]:
-    """Replace a former command in the arguments by its current form, and print a note that shows it."""
+    """Replace a former command in the arguments with its current form, and print a note about the change."""
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _RENAMED:
         return list(arguments)
@@ -158,7 +159,7 @@ def _as_today(arguments: Sequence[str]) -> list[str]:
 
 
 def _named(arguments: Sequence[str]) -> Collection[str]:
-    """Return the command named in the arguments; all commands if there is none, for the help or an error."""
+    """Return the command named in the arguments, or all commands if there is none (for the help or an error)."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return (first,) if first in _COMMANDS else _COMMANDS
 
@@ -172,7 +173,7 @@ def _words(error: Exception) -> tuple[str, str | None]:
         text = f"{error.object[max(error.start - 80, 0) : error.end + 40]}: is not text in {error.encoding}"
         hint = "rename the files and folders"
     elif isinstance(error, MemoryError):
-        text, hint = "memory ran out", "set a smaller --memory-limit, or use a larger machine"
+        text, hint = "out of memory", "set a smaller --memory-limit, or use a larger machine"
     elif isinstance(error, OSError):
         text = f"{error.filename or 'operating system'}: {error.strerror or error}"
     else:
@@ -181,7 +182,7 @@ def _words(error: Exception) -> tuple[str, str | None]:
 
 
 def _line(text: str, hint: str | None) -> str:
-    """Return the error line; a long line is cut before its hint, and names the option that shows all."""
+    """Return the error line. A long line is cut before its hint and names the option that shows all of it."""
     line = f"tracekit: error: {text}"
     advice = f"; {hint}" if hint and len(hint) <= _LONGEST_HINT else ""
     what = line.removesuffix(advice)

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _SHOWN = 8
 """Number of candidates per cluster shown on the terminal."""
 _INTERVALS = ("ratio_", "agreeing_")
-"""Columns whose intervals fit on a terminal; fidelity.parquet has all intervals."""
+"""Columns whose intervals are shown on the terminal. fidelity.parquet has all intervals."""
 
 
 def calibrate(
     trace: TraceFolder,
-    out: Annotated[Path | None, Flag("-o --output FILE.toml", "Where to write the twin.")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE.toml", "File for the twin.")] = None,
     report: Annotated[
         Path | None,
-        Flag("--report OUT", "Folder for the scores: how far to trust the twin, or the --policy."),
+        Flag("--report OUT", "Folder for the scores, which show how far to trust the twin or the --policy."),
     ] = None,
     *,
     settings: CalibrateSettings,
@@ -39,17 +39,17 @@ def calibrate(
 ) -> None:
     """Find the replay settings that best reproduce the log: the twin of each cluster.
 
-    tracekit chooses the settings on the first 60 % of the time, and grades how well the replay reproduces the waits in
-    the rest: close, fair, rough or poor. Effects of changes are reported for close and fair twins. You can read and
-    edit FILE.toml, and pass it to replay, sweep, guidelines, plan and analyze with --twin.
+    tracekit chooses the settings on the first 60 % of the time. It grades how well the replay reproduces the waits in
+    the rest: close, fair, rough or poor. Effects of changes are reported only for close and fair twins. You can read
+    and edit FILE.toml, and pass it to replay, sweep, guidelines, plan and analyze with --twin.
 
-    With --report, OUT contains fidelity.json (grades, scores, and the tested candidates), fidelity.parquet (by gang
-    size and VC), quantiles.parquet and queue.parquet with plots of both for each cluster, and twin.toml. Only jobs held
-    out from the calibration are compared.
+    With --report, OUT contains twin.toml, fidelity.json (grades, scores and the tested candidates), fidelity.parquet
+    (scores by gang size and VC), and quantiles.parquet and queue.parquet with plots of both for each cluster. Only jobs
+    held out from the calibration are compared.
 
-    With --shard I/N N processes, on machines that share FILE.toml.runs, divide the candidates of each stage of the
-    search. Each stage needs all results of the previous stage. So a shard that has finished its part takes over
-    unfinished work of the others, and each shard runs to the end. --collect then writes FILE.toml.
+    With --shard I/N, N processes on machines that share FILE.toml.runs divide the candidates in each stage of the
+    search. A stage needs all results of the previous stage. Therefore, a shard that has finished its part takes over
+    unfinished work from the others, and each shard runs to the end. --collect then writes FILE.toml.
 
     Example: tracekit calibrate my-trace -o twin.toml
     """
@@ -106,7 +106,7 @@ def _check_outputs(
         raise UsageError(
             "cannot be combined with --twin",
             where="-o",
-            hint="with --twin, tracekit only scores that twin and writes no new one",
+            hint="with --twin, tracekit only scores that twin and writes no new twin",
         )
     if out is not None:
         refuse_remote(out)

@@ -21,23 +21,23 @@ def classify_logs(
     sources: Annotated[
         list[Path] | None, typer.Argument(metavar="LOGS...", help="Job logs, or folders of job logs.")
     ] = None,
-    out: Annotated[Path | None, Flag("-o --output FILE", "Parquet file for the table failures.")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE", "Parquet file for the failures table.")] = None,
     trace_folder: Annotated[str | None, Flag("--trace TRACE", "The Trace whose jobs wrote the logs.")] = None,
-    add: Annotated[bool, Flag("--add", "Add the table failures to TRACE.")] = False,
+    add: Annotated[bool, Flag("--add", "Add the failures table to TRACE.")] = False,
     rules: Annotated[tuple[Path, ...], Flag("--rules FILE", "Your own rules (TOML); may be repeated.")] = (),
-    rules_only: Annotated[bool, Flag("--rules-only", "Use only the rules of --rules.")] = False,
+    rules_only: Annotated[bool, Flag("--rules-only", "Use only the rules from --rules.")] = False,
     name_pattern: Annotated[
         str | None,
-        Flag("--name-pattern REGEX", "How log names identify the job: a pattern with the groups job_id and attempt."),
+        Flag("--name-pattern REGEX", "Pattern with the groups job_id and attempt that finds the job in a log's name."),
     ] = None,
     list_rules: Annotated[bool, Flag("--list-rules", "Show the reasons and exit.")] = False,
-    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to show the summary.")] = "table",
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the summary.")] = "table",
     force: Force = False,
 ) -> None:
-    """Find out from job logs why jobs failed: one reason per failed attempt, root causes rather than follow-up errors.
+    """Find out from job logs why jobs failed, with one reason per failed attempt: its root cause.
 
-    The name of a log identifies its job and attempt. With --trace, only the logs of failed attempts are read. A file
-    .lines.csv next to FILE names the log and the line of each reason.
+    A log's name identifies its job and attempt. With --trace, only the logs of failed attempts are read. A .lines.csv
+    file next to FILE gives the log and line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
@@ -106,17 +106,17 @@ def _show_summary(found: Classification, form: str) -> None:
 
 
 def _show_notes(found: Classification, trace: Trace | None) -> None:
-    """Print the logs that were read and the logs that were skipped, one line each."""
+    """Print one line each on the logs that were read and on those that were skipped."""
     lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed attempts"]
     if found.not_failed:
         lines.append(f"{found.not_failed:,} attempts did not fail according to the Trace; their logs were not read")
     if found.without_sign:
-        lines.append(f"{found.without_sign:,} attempts show no failure in their logs")
+        lines.append(f"{found.without_sign:,} attempts have no sign of a failure in their logs")
     if found.unknown_logs:
         whom = (
-            "belong to no attempt of the Trace" if trace is not None else "have a name that does not identify the job"
+            "belong to no attempt in the Trace" if trace is not None else "have a name that does not identify the job"
         )
-        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern sets how names are read")
+        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern sets how to read names")
     if found.failed_without_log:
         lines.append(f"{found.failed_without_log:,} failed jobs of the Trace have no log")
     lines += [f"{count:,} {what} were skipped" for what, count in sorted(found.passed_over.items())]

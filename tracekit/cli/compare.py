@@ -19,7 +19,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="TRACE...",
-            help="Two or more Traces, or raw logs; NAME=TRACE sets the name, by default that of the folder.",
+            help="Two or more Traces or raw logs. NAME=TRACE sets a name; the default is the folder's name.",
         ),
     ],
     out: Annotated[Path, Flag("-o --output OUT", "Folder for the page and its tables.")],
@@ -31,8 +31,8 @@ def compare(
 ) -> None:
     """Show several traces side by side, with published numbers for public traces.
 
-    OUT contains compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace
-    in the first column.
+    OUT contains compare.html (one file that works offline), compare.json, and tables/ with every result as CSV, where
+    the first column names the trace.
 
     If a part fails, such as a query, the page and a note say why. All other parts are still written, and the exit code
     is 1.
@@ -54,7 +54,7 @@ def compare(
 
 
 def _named(given: list[str]) -> list[str | Path | tuple[str, str]]:
-    """Return each word as a path, or as a name and a path if it is NAME=TRACE and no file with this name exists."""
+    """Return each word as a path, or as a name and a path if it is NAME=TRACE and not the name of a file."""
     found: list[str | Path | tuple[str, str]] = []
     for word in given:
         name, equals, path = word.partition("=")

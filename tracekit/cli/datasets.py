@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _CHECKED = {
     "publisher": "SHA-256 as published",
     "git-lfs": "SHA-256 as in the publisher's repository",
-    "recorded": "SHA-256 recorded from copies of this revision; none is published",
+    "recorded": "SHA-256 computed from copies of this revision; none is published",
     "nothing": "no SHA-256 is published; compare yours with a colleague's",
 }
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as 'tracekit datasets' lists it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset listed by 'tracekit datasets'.")]
 
 
 group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
@@ -33,9 +33,9 @@ group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 @group.callback()
 @with_options
 def datasets(context: typer.Context, form: ListForm = "table") -> None:
-    """List the public traces with size, licence, study and origin; fetch one.
+    """List the public traces with size, licence, study and origin, or fetch one.
 
-    Without a subcommand, the command lists them. **show** describes a trace, **fetch** downloads it.
+    Without a subcommand, the command lists the traces. **show** describes a trace, and **fetch** downloads it.
 
     Example: tracekit datasets fetch helios -o helios-raw
     """
@@ -90,7 +90,7 @@ def fetch(
         tuple[str, ...], Flag("--file PATTERN", "Only matching files, such as '*.csv'; may be repeated.")
     ] = (),
     mirror: Annotated[
-        str | None, Flag("--mirror URL", "Server folder that has the files under their names; tried first.")
+        str | None, Flag("--mirror URL", "Server folder with files of the same names, which is tried first.")
     ] = None,
     force: Annotated[bool, Flag("--force", "Replace an existing file with different content.")] = False,
     timeout: Annotated[
@@ -99,9 +99,9 @@ def fetch(
 ) -> None:
     """Download a public trace as its publisher released it.
 
-    An interrupted download resumes when you run the command again. The command checks the SHA-256 if one is known, and
-    otherwise shows it. DIR/tracekit-dataset.json records the checksums, the licence and the study. If a source fails,
-    the next one is tried.
+    An interrupted download resumes when you run the command again. If a file's SHA-256 is known, the command checks it.
+    If not, it shows the SHA-256. If a source fails, the next source is tried. DIR/tracekit-dataset.json records the
+    checksums, the licence and the study.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

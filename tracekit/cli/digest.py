@@ -13,16 +13,15 @@ from tracekit.settings import DigestSettings, Flag
 
 
 def digest(
-    history: Annotated[str, typer.Argument(metavar="HISTORY", help="Trace that you extend with 'ingest --append'.")],
-    out: Annotated[Path, Flag("-o --output OUT", "Folder of the digest.")],
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="Trace extended with 'ingest --append'.")],
+    out: Annotated[Path, Flag("-o --output OUT", "Folder for the digest.")],
     settings: DigestSettings,
 ) -> None:
-    """Sum up a week on one page for the operator, and on a short one for each user or account.
+    """Sum up a week on one page for the operator, and on a short page for each user or account.
 
-    It covers usage, waits, GPU utilization and failures, and changes larger than the usual differences between the
-    previous 8 weeks. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
-    Markdown
-    file each. tracekit sends no mail. docs/digest.md has the rules and a script for cron.
+    It covers usage, waits, GPU utilization and failures, and reports changes that exceed the usual differences between
+    the previous 8 weeks. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
+    Markdown file each. tracekit does not send the digest by mail. docs/digest.md has the rules and a script for cron.
 
     If a page fails, the page and a note say why. All other pages are still written, and the exit code is 1.
 

@@ -1,4 +1,4 @@
-"""Output of the commands: results on stdout or in a file, progress and notes on stderr."""
+"""Output of the commands. Results go to stdout or a file, progress and notes to stderr."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tracekit.runs.ledger import Ledger
 
 _MOST_TABLE_ROWS = 100_000
-"""Maximum number of table rows on the terminal, because all cells are in memory as text."""
+"""Maximum number of table rows on the terminal, because all cells are kept in memory as strings."""
 _PART_ROWS = 50_000
 """Number of rows that are converted to text at a time."""
 
 
 class TerminalProgress(Progress):
-    """Shows a bar on a terminal; notes always reach stderr."""
+    """Shows a progress bar on a terminal. Notes always go to stderr."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -90,7 +90,7 @@ class TerminalProgress(Progress):
 
 
 def _clear_line() -> None:
-    """Clear the line and show the cursor again, even while the bar's own thread is drawing."""
+    """Clear the line and show the cursor again, even while the bar's own thread is writing."""
     os.write(2, b"\r\x1b[K\x1b[?25h")
 
 
@@ -108,7 +108,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         table.add_column(Text(name), justify="right" if numeric and rows else "left", overflow="fold")
     cells = [[_shown(value) for value in row] for row in rows]
     in_pipe = not sys.stdout.isatty()
-    if in_pipe and cells:  # if no cell wraps, a column is drawn as one multi-line cell, which is faster
+    if in_pipe and cells:  # if no cell wraps, a column is printed as one multi-line cell, which is faster
         cells = [["\n".join(column) for column in zip(*cells, strict=True)]]
     for row in cells:
         table.add_row(*map(Text, row))
@@ -117,7 +117,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
 
 
 def print_list(facts: Sequence[object], headers: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
-    """Print a list: all its facts as JSON, or its rows as a table."""
+    """Print a list, either all its facts as JSON or its rows as a table."""
     if form == "json":
         print_json(facts)
     else:
@@ -135,7 +135,7 @@ def print_frame(frame: pl.DataFrame) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text with '?' in place of unprintable characters."""
+    """Replace unprintable characters with '?'."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -171,13 +171,13 @@ def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def print_shard(shared: Ledger, what: str) -> None:
-    """Print that a shard is done, the number of results that it produced itself, and the next step."""
-    typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
+    """Print that a shard is done, how many results it produced itself, and the next step."""
+    typer.echo(f"shard {shared.shard}: all {what} are done, {shared.made:,} of them by this shard")
     typer.echo("next: the same command with --collect instead of --shard")
 
 
 def file_of(out: Path | None, *, force: bool) -> Path | None:
-    """Return the file given by -o, which does not exist or may be replaced; None for standard output.
+    """Return the file given by -o after checking that it is free or may be replaced, or None for standard output.
 
     Raises
     ------
@@ -193,12 +193,12 @@ def file_of(out: Path | None, *, force: bool) -> Path | None:
 
 
 def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool, guard: bool = False) -> None:
-    """Write a frame to a file or standard output; `guard` makes CSV safe for spreadsheets (`csv_safe`).
+    """Write a frame to a file or standard output. With `guard`, CSV is safe for spreadsheets (see `csv_safe`).
 
     Raises
     ------
     UsageError
-        The format table is requested for a file or for too many rows, or Parquet is requested without a file.
+        The table format is requested for a file or for too many rows, or Parquet is requested without a file.
     OutputError
         The file exists, or cannot be written.
     """
@@ -207,7 +207,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
     if form == "table":
         if out is not None:
             raise UsageError(
-                "the format table only prints to the terminal",
+                "the table format only prints to the terminal",
                 where="-f table",
                 hint="use csv, json or parquet with -o",
             )
@@ -222,7 +222,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
             print_data(text)
     else:
         with StagedFiles(out, force=force) as staged, output_errors(out):
-            # Python opens the file, because it accepts any bytes in a name.
+            # Python opens the file because it accepts any bytes in a name.
             with staged.part(out).open("wb") as file:
                 if form == "parquet":
                     frame.write_parquet(file)
@@ -232,7 +232,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
 
 
 def _texts(frame: pl.DataFrame, form: str, *, guard: bool) -> Iterator[str]:
-    """Return the text of a frame in parts, because the whole text can be much larger than the frame."""
+    """Yield a frame as text in parts, because the whole text can be much larger than the frame."""
     import polars as pl
 
     from tracekit.spreadsheets import csv_safe
@@ -252,7 +252,7 @@ def _texts(frame: pl.DataFrame, form: str, *, guard: bool) -> Iterator[str]:
 
 
 def _as_json(column: pl.Series) -> pl.Series:
-    """Return lists and structs as JSON text, because CSV cells contain text."""
+    """Return lists and structs as JSON strings, because CSV cells contain strings."""
     import polars as pl
 
     values = (

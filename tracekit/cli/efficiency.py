@@ -25,10 +25,10 @@ def efficiency(
     form: TableForm = "table",
     out: OutFile = None,
     jobs: Annotated[
-        int | None, Flag("--jobs N", "Instead list the N jobs that wasted the most, with the reason.", 1)
+        int | None, Flag("--jobs N", "List the N jobs that wasted the most instead, with the reason.", 1)
     ] = None,
     prices: Annotated[
-        Path | None, Flag("--prices FILE", "Instead write the bill with these prices (docs/efficiency.md).")
+        Path | None, Flag("--prices FILE", "Write the bill with these prices instead (docs/efficiency.md).")
     ] = None,
     month: Annotated[str | None, Flag("--month YYYY-MM", "Only this month of the bill.")] = None,
     anonymize: Anonymize = False,
@@ -36,7 +36,7 @@ def efficiency(
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Show who uses GPU-hours, and how many of them are busy, idle, failed or preempted; worst first.
+    """Show who uses GPU-hours, worst first, and how many of them are busy, idle, failed or preempted.
 
     Example: tracekit efficiency my-trace --by account -f csv -o efficiency.csv
     """

@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
 def export(
     trace: OptionalTrace = None,
-    to: Annotated[str | None, Flag("--to NAME", "The simulator or format; --list shows them.")] = None,
-    out: Annotated[Path | None, Flag("-o --output FILE", "Output file; for some formats a folder.")] = None,
+    to: Annotated[str | None, Flag("--to NAME", "A simulator or format shown by --list.")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE", "Output file, or a folder for some formats.")] = None,
     options: Annotated[
         Mapping[str, str] | None, Flag("--option NAME=VALUE", "Option of the format; may be repeated.")
     ] = None,
-    machines: Annotated[int | None, Flag("--machines N", "Number of nodes, instead of those of the Trace.")] = None,
+    machines: Annotated[int | None, Flag("--machines N", "Number of nodes to use instead of the Trace's.")] = None,
     target_load: Annotated[
         float | None,
         Flag(
             "--target-load X",
-            "Instead: choose the number of nodes for this load, GPU time of the jobs / GPU time of the cluster from "
-            "the first to the last submission.",
+            "Choose the number of nodes for this load instead: GPU time of the jobs divided by GPU time of the cluster "
+            "from the first to the last submission.",
         ),
     ] = None,
     shift_to: Annotated[
         str | None,
         Flag(
             "--shift-to DATE",
-            "Move the first submission to this date, in the time zone of the file, and all other times with it; for "
-            "simulators with a fixed start date.",
+            "Move the first submission to this date in the file's time zone, and shift all other times with it (for "
+            "simulators with a fixed start date).",
         ),
     ] = None,
     list_targets: Annotated[
-        bool, Flag("--list", "List the formats, or with --to the fields of one format, and exit.")
+        bool, Flag("--list", "List the formats, or the fields of the format given by --to, and exit.")
     ] = False,
-    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to write the list.")] = "table",
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the list.")] = "table",
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Write the jobs of a Trace in the format of another simulator.
 
-    Jobs that the simulator cannot read are skipped and counted. Values that the Trace lacks are filled in, and each is
-    reported with the option that changes it. The settings that the simulator needs are printed last.
+    Jobs that the simulator cannot read are skipped and counted. Values that are missing from the Trace are filled in,
+    and each is reported with the option that changes it. The settings that the simulator needs are printed last.
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """

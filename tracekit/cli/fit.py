@@ -24,10 +24,10 @@ def fit(
         str,
         typer.Argument(
             metavar="TRACE|MODEL.json",
-            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md); or a model, to plot it.",
+            help="Folder made by 'tracekit ingest', possibly in a bucket (docs/buckets.md), or a model to plot.",
         ),
     ],
-    out: Annotated[Path | None, Flag("-o --output FILE", "Where to write the model (JSON).")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE", "File for the model (JSON).")] = None,
     plots: Annotated[Path | None, Flag("--plots OUT", "Folder for plots of the model.")] = None,
     png: Annotated[bool, Flag("--png", "With --plots: also write PNG files.")] = False,
     *,
@@ -39,17 +39,18 @@ def fit(
 ) -> None:
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
 
-    FILE is workload.json (docs/workload.md): every fit with its sample size, parameters in scipy's names, standard
-    errors, log-likelihood, AIC, BIC and goodness of fit, and how well each method of 'tracekit generate' matches the
-    log. The same Trace and seed give the same bytes.
+    FILE is workload.json (docs/workload.md). It contains every fit with its sample size, parameters under scipy's
+    names, standard errors, log-likelihood, AIC, BIC and goodness of fit. It also records how well each method of
+    'tracekit generate' matches the log. The same Trace and seed give the same bytes.
 
     With --shard I/N, N processes on machines that share FILE.runs divide the workloads of --scores. A shard that has
-    finished its part takes over unfinished work of the others. --collect then fits the model and adds their scores. Use
-    the same --scores for all of them.
+    finished its part takes over unfinished work from the others. --collect then fits the model and adds the shards'
+    scores. Use the same --scores for all of these commands.
 
-    With --plots, OUT contains arrivals.svg (arrivals through the week) and one file for each group of run times with a
-    fit, except VCs: distribution, survival on log axes, and observed against fitted quantiles. Size classes that are
-    too small for their own fit use the fit of all jobs, shifted to their median. Notes name the groups without a plot.
+    With --plots, OUT contains arrivals.svg (arrivals over the week) and one file for each group of run times with a
+    fit, except VCs. Each of these files shows the distribution, the survival function on log axes, and observed against
+    fitted quantiles. A size class that is too small for its own fit uses the fit of all jobs, shifted to its median.
+    Notes name the groups without a plot.
 
     Example: tracekit fit my-trace -o workload.json --plots pictures
     """
@@ -69,7 +70,7 @@ def fit(
 def _check_outputs(
     out: Path | None, plots: Path | None, shard: str | None, *, png: bool, drawn_alone: bool, collect: bool
 ) -> None:
-    """Reject outputs that cannot be combined, before the work starts."""
+    """Before the work starts, reject outputs that cannot be combined."""
     if drawn_alone and (out is not None or shard is not None or collect):
         raise UsageError(
             "cannot be combined with a fitted model", where="-o", hint="give only --plots OUT, or fit a Trace"
@@ -92,7 +93,7 @@ def _fitted(
     *,
     force: bool,
 ) -> WorkloadModel | None:
-    """Fit, write and show a model; None for a shard, which only computes scores."""
+    """Fit, write and show a model, or return None for a shard, which only computes scores."""
     from tracekit.fit.model import score_rows, score_words, summary_rows
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores

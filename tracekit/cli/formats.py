@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 def formats(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Show one format in full: its files, options and assumptions."),
+        typer.Argument(metavar="NAME", help="A format to show in full, with its files, options and assumptions."),
     ] = None,
     form: ListForm = "table",
     template: Annotated[
-        str | None, Flag("--template NAME", "Print a commented mapping file; for the format csv.")
+        str | None, Flag("--template NAME", "Print a commented mapping file for the csv format.")
     ] = None,
 ) -> None:
-    """List the source formats and the files that add to a log, or show the raw files and options of one format."""
+    """List the source formats and the files that add to a log, or show one format's raw files and options."""
     from tracekit.ingest import all_formats, find_format
     from tracekit.ingest.companion import all_companions
 
@@ -65,7 +65,7 @@ def _details(row: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _show(member: Format, form: str) -> None:
-    """Print one format: its files and options, its module's description, and a command that reads it."""
+    """Print a format's files and options, its module's description, and a command that reads it."""
     about = inspect.getdoc(sys.modules[type(member).__module__]) or inspect.getdoc(type(member)) or ""
     example = f"tracekit ingest LOGS -o TRACE --format {member.name}"
     if any(option.file for option in member.options.values()):
@@ -96,6 +96,6 @@ def _print_template(name: str) -> None:
 
     if find_format(name).name != "csv":
         raise UsageError(
-            f"the format {name} needs no mapping file", where="--template", hint="only the format csv has a template"
+            f"the format {name} needs no mapping file", where="--template", hint="only the csv format has a template"
         )
     print_data(mapping.template())

@@ -14,13 +14,13 @@ from tracekit.settings import Flag, GenerateSettings
 
 def generate(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Model from 'tracekit fit', or a Trace.")],
-    out: Annotated[Path, Flag("-o --output TRACE", "Folder of the synthetic Trace.")],
+    out: Annotated[Path, Flag("-o --output TRACE", "Folder for the synthetic Trace.")],
     settings: GenerateSettings,
 ) -> None:
-    """Make a synthetic Trace from a workload model, the days of a Trace, or both: jobs, attempts, nodes, capacity.
+    """Make a synthetic Trace (jobs, attempts, nodes and capacity) from a workload model, the days of a Trace, or both.
 
     Queue times are not invented, so jobs get start times only in a replay. A resampled Trace keeps the relations
-    between the jobs of a day; numbers replace user names.
+    between jobs of the same day. User names are replaced with numbers.
 
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
 

@@ -31,17 +31,17 @@ def guidelines(
     try_jobs: Annotated[
         int | None, Flag("--try N", "Like --twin, but calibrate one now on the first N jobs.", 1)
     ] = None,
-    only: Annotated[tuple[str, ...], Flag("--only ID", "One guideline; may be repeated. All by default.")] = (),
+    only: Annotated[tuple[str, ...], Flag("--only ID", "Assess only this guideline; may be repeated.")] = (),
     by: TenantColumn = None,
-    form: Annotated[Literal["md", "json", "html"], Flag("-f --output-format", "How to write the result.")] = "md",
+    form: Annotated[Literal["md", "json", "html"], Flag("-f --output-format", "Format of the result.")] = "md",
     out: OutFile = None,
     force: ForceFile = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Recommend changes to the cluster that the Trace supports.
 
-    Each guideline has a finding with its 95 % interval, a threshold with its source, and a verdict: holds, does not
-    hold, or cannot tell, with the reason. Only guidelines that hold show advice, its cost and how to follow it.
+    Each guideline has a finding with its 95 % interval, a threshold with its source, and a verdict with the reason:
+    holds, does not hold, or cannot tell. Only guidelines that hold show advice, what it costs and how to follow it.
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def info(trace: TraceFolder, form: ListForm = "table") -> None:
-    """Show the contents of a Trace: origin, tables, answerable questions, data quality."""
+    """Show a Trace's origin, tables, answerable questions and data quality."""
     from tracekit.trace import Trace
 
     opened = Trace.open(trace)

@@ -18,10 +18,10 @@ def ingest(
         str,
         typer.Argument(
             metavar="SRC",
-            help="Folder, file or archive with raw logs, also in a bucket (docs/buckets.md); slurm: runs sacct.",
+            help="Folder, file or archive with raw logs, possibly in a bucket (docs/buckets.md); slurm: runs sacct.",
         ),
     ],
-    out: Annotated[Path, Flag("-o --output TRACE", "Folder of the new Trace.")],
+    out: Annotated[Path, Flag("-o --output TRACE", "Folder for the new Trace.")],
     settings: IngestSettings,
     map_file: MapFile = None,
     force: Force = False,
@@ -34,21 +34,23 @@ def ingest(
     ] = "duckdb",
     master: Master = None,
     append: Annotated[
-        bool, Flag("--append", "Add a newer export to TRACE; newer records of a job replace older ones.")
+        bool, Flag("--append", "Add a newer export to TRACE. A job's newer records replace its older ones.")
     ] = False,
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
 
-    Unusable records go to the table 'rejects' with file, line, column and reason; for every file, records = kept +
+    Unusable records go to the 'rejects' table with file, line, column and reason. For every file, records = kept +
     rejected.
 
-    With --append, daily dumps build up a history. Files that are already in TRACE change nothing, a job that is
-    exported again is counted once, and a missing TRACE is created. A dump without jobs, from an idle day, adds nothing.
+    With --append, daily dumps build up a history. Files that are already in TRACE change nothing, and a job that is
+    exported again is counted once. If TRACE is missing, it is created. A dump without jobs (from an idle day) adds
+    nothing.
 
-    With --engine spark, one Spark task reads each telemetry file, on machines that see SRC and the folder of TRACE at
-    the same paths; the Trace is the same. It helps with many files from several months, not with a job log.
+    With --engine spark, one Spark task reads each telemetry file, on machines that see SRC and TRACE's folder at the
+    same paths. The resulting Trace is the same. This helps with many files from several months, but not with a job log.
 
-    SRC slurm: reads the accounting of Slurm with sacct, one call per day, and saves the output in TRACE.slurm.
+    If SRC is slurm:, the command reads Slurm's accounting with sacct, one call per day, and saves the output in
+    TRACE.slurm.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """

@@ -1,4 +1,4 @@
-"""Print the needs of a command on stderr before it begins, if it takes long or does not fit into memory."""
+"""Print on stderr what a command needs before it begins, if it takes long or does not fit in memory."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def say_need(trace: str | Path, work: str, memory_limit: str | None = None, **how: Any) -> None:
-    """Print the needs of work on a Trace (see `tracekit.estimate.need_of`); the work 'queries' runs all queries."""
+    """Print what work on a Trace needs (see `tracekit.estimate.need_of`). The work 'queries' runs all queries."""
     manifest = manifest_of(trace)
     if manifest is not None:
         _say(need_of_queries(manifest) if work == "queries" else need_of(manifest, work, **how), memory_limit)
 
 
 def say_need_of_files(source: str | Path, memory_limit: str | None) -> None:
-    """Print the needs of reading raw logs; print nothing if the source is a Trace or has no files."""
+    """Print what reading raw logs needs, or nothing if the source is a Trace or has no files."""
     found = need_of_files(source)
     if found is not None and manifest_of(source) is None:
         _say(found, memory_limit)
 
 
 def manifest_of(trace: str | Path) -> Manifest | None:
-    """Return the manifest of a Trace; None if it cannot be read, because the command itself reports that."""
+    """Return a Trace's manifest, or None if it cannot be read, which the command itself reports."""
     from tracekit.manifest import Manifest
 
     with suppress(TracekitError, OSError, ValueError):
@@ -42,7 +42,7 @@ def manifest_of(trace: str | Path) -> Manifest | None:
 
 
 def tables_of(query: Query) -> set[str]:
-    """Return the tables that a query and its timelines read; for SQL without a header, all words in it."""
+    """Return the tables that a query and its timelines read, or all words of SQL without a header."""
     from tracekit.characterize.timeline import timelines_in
 
     found = {*query.tables, *query.one_of, *query.also}

@@ -1,4 +1,4 @@
-"""The options and arguments of commands for Typer: every `Flag` of `tracekit.settings` becomes an option."""
+"""Typer options and arguments of commands, where every `Flag` of `tracekit.settings` becomes an option."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="IngestSettings")
 Command = Callable[..., None]
 
-_TRACE = typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).")
-# A string, because Path would change the address of a Trace in a store.
+_TRACE = typer.Argument(
+    metavar="TRACE", help="Folder made by 'tracekit ingest', possibly in a bucket (docs/buckets.md)."
+)
+# A string, because Path would change a Trace's address in a store.
 TraceFolder = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 
@@ -32,12 +34,12 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def _moment(text: str | None, option: str) -> dt.datetime | None:
-    """Return a time given as ISO 8601 or, for logs with relative times, as seconds since 1970; in UTC.
+    """Return a time in UTC, given as ISO 8601 or, for logs with relative times, as seconds since 1970.
 
     Raises
     ------
     UsageError
-        The text is neither.
+        The string is neither.
     """
     if text is None:
         return None
@@ -84,8 +86,7 @@ _FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
     str | Path | None: (Path | None, lambda path, _: path),
     Any: (str | None, lambda text, _: text),
 }
-"""Types of settings that the command line gives in another form: the form, and the function that reads it for an
-option.
+"""Settings types that the command line gives in another form, each with that form and the function that reads it.
 """
 
 
@@ -127,7 +128,7 @@ class _Option(NamedTuple):
 def with_options(command: Command) -> Command:
     """Return the command with an option for each parameter that has a `Flag` and for each setting in `settings`.
 
-    A parameter with an option is annotated as `Annotated[type, Flag(...)]`, and `settings` as a class of
+    A parameter with an option is annotated as `Annotated[type, Flag(...)]`, and `settings` as a class from
     `tracekit.settings`.
     """
     parameters: list[inspect.Parameter] = []
@@ -136,7 +137,7 @@ def with_options(command: Command) -> Command:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if parameter.name == "settings":
             kind = parameter.annotation
-            # The default of a field is an attribute of its class.
+            # A field's default is an attribute of its class.
             found = [_Option(name, *hint, getattr(kind, name)) for name, hint in flags_of(kind).items()]
         elif isinstance(flag := (get_args(parameter.annotation) or [None])[-1], Flag):
             found = [_Option(parameter.name, get_args(parameter.annotation)[0], flag, parameter.default)]
@@ -159,7 +160,7 @@ def with_options(command: Command) -> Command:
 
 
 def with_map(map_file: Path | None, settings: S) -> S:
-    """Return settings that read the log with a mapping file, alone or in addition to the given format."""
+    """Return settings that read the log with a mapping file, by itself or in addition to the given format."""
     if map_file is None:
         return settings
     options = {**(settings.options or {}), "map": str(map_file)}
@@ -167,7 +168,7 @@ def with_map(map_file: Path | None, settings: S) -> S:
 
 
 def shared_work(out: Path, shard: str | None, *, collect: bool) -> Ledger | None:
-    """Return the ledger that shards share in OUT.runs; None if neither --shard nor --collect is given.
+    """Return the ledger that shards share in OUT.runs, or None if neither --shard nor --collect is given.
 
     Raises
     ------

@@ -34,17 +34,17 @@ def plan(
 ) -> None:
     """Find how many nodes keep waits below a target, or how many spare nodes a large job needs.
 
-    The command resamples the days of the log many times, and replays them in the twin of the cluster on more and fewer
-    nodes. Without --nodes it searches for the answer. OUT contains plan.json and plan.svg. If the twin does not
+    The command resamples the days of the log many times and replays them in the cluster's twin with more and fewer
+    nodes. Without --nodes, it searches for the answer. OUT contains plan.json and plan.svg. If the twin does not
     reproduce the log well enough, no plan is made.
 
-    With --gang the command replays one long job on its nodes and 0, 1, 2 and more spares, with the recorded outages and
-    with outages sampled from them. It reports the share of time with useful work, and how many spares reach the target
-    of --ettr. It needs the table node_events, but no jobs.
+    With --gang, the command replays one long job on its nodes and 0, 1, 2 and more spares, with the recorded outages
+    and with outages sampled from them. It reports the share of time spent on useful work, and how many spares reach the
+    --ettr target. It needs the node_events table, but no jobs.
 
-    With --shard I/N, N processes on machines that share OUT.runs divide the resamples of each step. The next step needs
-    all earlier results. So a shard that has finished its part takes over unfinished work of the others, and each shard
-    runs to the end. --collect then writes OUT.
+    With --shard I/N, N processes on machines that share OUT.runs divide the resamples of each step. A step needs all
+    results of earlier steps. Therefore, a shard that has finished its part takes over unfinished work from the others,
+    and each shard runs to the end. --collect then writes OUT.
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
@@ -55,11 +55,11 @@ def plan(
         _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or omit the option")
         say_need(trace, "calibrate", limit=settings.limit)
     else:
-        _refuse(settings, _OF_WAITS, "applies to plans of nodes, but --gang plans spares")
+        _refuse(settings, _OF_WAITS, "applies only without --gang, which plans spares")
         _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
     shared = shared_work(out, shard, collect=collect)
     with TerminalProgress() as progress:
-        # A shard makes results for others, and writes no plan.
+        # A shard makes results for the others and writes no plan.
         staged = None if shard is not None else plan_folder(out, force=force)
         try:
             if settings.gang is None:
@@ -115,7 +115,7 @@ def _spares(trace: str, settings: PlanSettings, shared: Ledger | None, progress:
 
 
 def _refuse(settings: PlanSettings, names: Iterable[str], why: str, hint: str = "omit one of them") -> None:
-    """Reject settings that have no effect here."""
+    """Reject settings that have no effect on this plan."""
     for name in names:
         if getattr(settings, name) != getattr(PlanSettings, name):
             raise UsageError(why, where=flags_of(PlanSettings)[name][1].name, hint=hint)

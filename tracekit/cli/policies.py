@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def policies(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show the card of this policy.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A policy whose card to show.")] = None,
     models: ModelsFile = None,
     not_replayed: Annotated[
         bool,
-        Flag("--not-replayed", "List the systems that a replay cannot simulate, why not, and the alternatives."),
+        Flag("--not-replayed", "List the systems that a replay cannot simulate, with the reasons and alternatives."),
     ] = False,
     form: ListForm = "table",
 ) -> None:
-    """List the scheduling policies, or show the card of one: rule, parameters, assumptions, sources.
+    """List the scheduling policies, or show one policy's card with its rule, parameters, assumptions and sources.
 
     Example: tracekit policies srtf
     """

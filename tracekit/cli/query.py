@@ -43,8 +43,8 @@ def query(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="Name of a query, such as queuing/run_time, or your own SQL file. Without it, list the queries, and "
-            "which of them the Trace can answer.",
+            help="Name of a query, such as queuing/run_time, or your own SQL file. If omitted, list the queries and "
+            "show which of them the Trace can answer.",
         ),
     ] = None,
     start: Annotated[
@@ -76,7 +76,7 @@ def query(
     ] = False,
     intervals: Annotated[
         bool,
-        Flag("--intervals", "Add the ends of 95 % confidence intervals as columns, if the query has intervals."),
+        Flag("--intervals", "Add columns with the ends of 95 % confidence intervals, if the query has any."),
     ] = False,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
@@ -88,22 +88,22 @@ def query(
         bool | None,
         Flag(
             "--sandbox/--no-sandbox",
-            "Let the SQL read only the tables of the Trace. The default for SQL files inside the Trace.",
+            "Let the SQL read only the tables of the Trace. This is the default for SQL files inside the Trace.",
         ),
     ] = None,
     time_limit: Annotated[
         float | None,
         Flag(
             "--time-limit SECONDS",
-            f"Time limit for the SQL: in the sandbox {LONGEST_S:g} by default, otherwise none.",
+            f"Time limit for the SQL. The default is {LONGEST_S:g} in the sandbox, and no limit outside it.",
             0.001,
         ),
     ] = None,
 ) -> None:
     """Answer one question about a Trace, or list the questions that tracekit answers.
 
-    --from, --to, --cluster-name and --where select a part: the jobs submitted in that time, to that cluster, with these
-    values, and all their records. In a partitioned Trace, only the needed partitions are read.
+    --from, --to, --cluster-name and --where select jobs by submission time, cluster and column values, together with
+    all their records. In a partitioned Trace, only the needed partitions are read.
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
@@ -146,7 +146,7 @@ def query(
 
 
 def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bool) -> None:
-    """Write the list of questions, and whether a Trace has the data for each of them."""
+    """Write the list of questions and, given a Trace, whether it has the data for each of them."""
     import polars as pl
 
     from tracekit.characterize import lacks, list_queries
@@ -167,7 +167,7 @@ def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bo
 
 
 def _with_ends(answer: Answer) -> pl.DataFrame:
-    """Return the result with the ends of each interval after its column."""
+    """Return the result with each interval's ends after its column."""
     import polars as pl
 
     ends = answer.intervals
@@ -180,7 +180,7 @@ def _with_ends(answer: Answer) -> pl.DataFrame:
 
 
 def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
-    """Show published numbers for the answer: below a table, or as notes if programs read the output."""
+    """Show published numbers for the answer below a table, or as notes if programs read the output."""
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.characterize.session import Session
     from tracekit.report.published import amount as shown

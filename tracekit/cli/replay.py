@@ -22,8 +22,8 @@ def replay(
         tuple[str, ...],
         Flag(
             "-p --policy POLICY[,key=value...]",
-            "Policy with its parameters; may be repeated. By default a standard set; all-of-the-literature runs every "
-            "policy that is possible here. See 'tracekit policies'.",
+            "Policy with its parameters; may be repeated. The default is a standard set. all-of-the-literature runs "
+            "every policy that is possible for this Trace. See 'tracekit policies'.",
         ),
     ] = (),
     *,
@@ -40,16 +40,16 @@ def replay(
         float | None,
         Flag(
             "--inflate X",
-            "Run a placement study instead: all tasks arrive, even tasks that never ran, and no task leaves, up to X "
-            "times the GPUs; -p names placement rules.",
+            "Run a placement study instead. All tasks arrive, even those that never ran, up to X times the GPUs, and "
+            "no task leaves. -p names placement rules.",
         ),
     ] = None,
     bracket: Annotated[
         bool,
         Flag(
             "--bracket",
-            "Also compare the means with the first policy under other assumptions, at both ends of their ranges in "
-            "models.toml: shared GPUs, spread gangs, resizing, lost work, links, switched nodes.",
+            "Also compare the means with the first policy's under other assumptions, at both ends of their ranges in "
+            "models.toml: shared GPUs, spread gangs, resizing, lost work, links and switched nodes.",
         ),
     ] = False,
     log: Annotated[bool, Flag("--log", "Keep the event log of each policy (log.parquet).")] = False,
@@ -57,8 +57,8 @@ def replay(
 ) -> None:
     """Replay a Trace under other policies, or on another cluster, and compare the results.
 
-    OUT contains a folder for each policy with summary.json, jobs.parquet and timeline.parquet, and the comparison as
-    Parquet, CSV and SVG.
+    OUT contains the comparison as Parquet, CSV and SVG, and a folder for each policy with summary.json, jobs.parquet
+    and timeline.parquet.
 
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
@@ -74,7 +74,7 @@ def replay(
     refuse_remote(out)
     if inflate is not None:
         if twin is not None:
-            raise UsageError("a placement study has no time, so it cannot use a twin", hint="omit --twin")
+            raise UsageError("a placement study does not model time, so it cannot use a twin", hint="omit --twin")
         _inflate(trace, out, policies, inflate, settings, force=force)
         return
     say_need(trace, "replay", limit=settings.limit, runs=max(len(policies), 1))

@@ -10,9 +10,9 @@ from tracekit.cli.display import print_table
 
 
 def schema(
-    table: Annotated[str | None, typer.Argument(help="One table; by default all of them as Markdown.")] = None,
+    table: Annotated[str | None, typer.Argument(help="One table. The default is all tables, as Markdown.")] = None,
 ) -> None:
-    """Show the columns of a Trace's tables, with types, units and meanings."""
+    """Show the columns of a Trace's tables with their types, units and meanings."""
     from tracekit import schema as schemas
 
     if table is None:

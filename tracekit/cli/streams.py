@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(BaseException):
-    """The reader of our output is gone; not a BrokenPipeError, because libraries turn that into exit code 1."""
+    """The reader of our output is gone. Libraries would turn a BrokenPipeError into exit code 1."""
 
 
 class _Stream:
-    """A text stream that distinguishes its failures and escapes characters that its encoding lacks.
+    """A text stream that distinguishes its failures and escapes characters missing from its encoding.
 
     Parameters
     ----------
     stream : TextIO
         The underlying stream.
     talk : bool
-        Whether the stream carries messages; losing these must not make a run fail.
+        Whether the stream carries messages, whose loss must not make a run fail.
     """
 
     def __init__(self, stream: TextIO, *, talk: bool) -> None:
@@ -35,7 +35,7 @@ class _Stream:
             stream.reconfigure(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # otherwise the command-line library would bypass this stream
+        if name == "buffer":  # the command-line library would use it to bypass this stream
             raise AttributeError(name)
         return getattr(self._stream, name)
 
@@ -54,12 +54,12 @@ class _Stream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts one after the other, as `write` does."""
+        """Write strings one after the other with `write`."""
         for line in lines:
             self.write(line)
 
     def write_data(self, text: str) -> None:
-        """Write text for programs: the same bytes for every terminal."""
+        """Write text for programs, with the same bytes on every terminal."""
         buffer = getattr(self._stream, "buffer", None)
         with self._failures():
             if buffer is None:
@@ -129,9 +129,9 @@ def print_json(value: object) -> None:
 
 
 def _fill_closed() -> None:
-    """Open closed streams on the null device; otherwise the next opened file would become standard output."""
+    """Open closed streams on the null device, so that the next opened file does not become standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor, which is this one

@@ -18,10 +18,10 @@ from tracekit.text import counted
 def sweep(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE.toml", help="File that lists what to combine; --template prints an example."),
+        typer.Argument(metavar="FILE.toml", help="File that lists the combinations; --template prints an example."),
     ] = None,
     out: Annotated[
-        Path | None, Flag("-o --output OUT", "Folder for the results; an earlier sweep there is resumed.")
+        Path | None, Flag("-o --output OUT", "Folder for the results. A sweep that is already there is resumed.")
     ] = None,
     twin: Annotated[
         Path | None,
@@ -36,20 +36,20 @@ def sweep(
         bool, Flag("--collect", "Replay nothing; write the table and the plot from the results of the shards.")
     ] = False,
     allow_missing: Annotated[
-        bool, Flag("--allow-missing", "With --collect: write missing runs as rows without figures.")
+        bool, Flag("--allow-missing", "With --collect: write missing runs as rows without values.")
     ] = False,
     template: Annotated[bool, Flag("--template", "Print an example of FILE.toml and exit.")] = False,
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file lists.
 
-    Finished runs stay in OUT/runs. After an interruption or a change of the file, the same command performs only the
-    missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. In a twin, each
-    combination is compared with the twin's own run, and its effect on the recorded times is reported if the twin's
+    Finished runs are kept in OUT/runs. After an interruption or a change to the file, the same command performs only
+    the missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. In a twin, each
+    combination is compared with the twin's own run, and the effect on the recorded times is reported if the twin's
     grade allows it.
 
     With --shard I/N, the command performs only the runs of shard I of N and writes no table. Shards may run at the same
-    time on machines that share OUT. If you run a killed shard again, it performs its missing runs. --collect then
-    writes the table, or names the shards whose runs are missing.
+    time on machines that share OUT. If you restart a killed shard, it performs its missing runs. --collect then writes
+    the table, or names the shards with missing runs.
 
     Example: tracekit sweep sweep.toml -o out
     """
@@ -95,12 +95,12 @@ def sweep(
 
 
 def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
-    """Print the needs of the runs, estimated for the largest Trace; existing runs count too."""
+    """Print what the runs need, estimated for the largest Trace. Existing runs are included."""
     from tracekit.sweeps.file import read_sweep
 
     try:
         runs = read_sweep(file, twin)
-    except TracekitError:  # the sweep itself reports it
+    except TracekitError:  # the sweep itself reports the error
         return
     manifests = {trace: manifest_of(trace) for trace in {run.trace for run in runs}}
     jobs = {t: m.tables["jobs"].rows for t, m in manifests.items() if m is not None and "jobs" in m.tables}

@@ -19,15 +19,16 @@ def validate(
     ] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Check a Trace, and print one line per problem: table, column, number of rows, and an example.
+    """Check a Trace and print one line per problem with the table, column, number of rows and an example.
 
     It checks columns and types, keys, references between tables and row counts. Durations, waits, counts and shares
     must be 0 or more. Jobs must start after their submission and end after their start, and attempts must not overlap.
     Durations must equal the differences between their times. For every source file, records = kept + rejected.
     Partitions must match the manifest and contain only rows of their cluster and day. The check streams only the
-    columns it needs, so it uses little memory. Only --deep finds a changed byte if the value is still valid.
+    columns that it needs, so it uses little memory. A changed byte that leaves a valid value is found only with --deep.
 
-    Exit code 0 if all checks pass, 1 if one fails or a table cannot be read, 2 if the folder is not a Trace.
+    The exit code is 0 if all checks pass, 1 if a check fails or a table cannot be read, and 2 if the folder is not a
+    Trace.
     """
     from tracekit.text import visible
     from tracekit.trace import Trace
@@ -41,9 +42,7 @@ def validate(
         name for name, table in opened.manifest.tables.items() if table.sha256 is None and table.partitions is None
     ]
     if deep and unsummed:
-        typer.echo(
-            f"note: no SHA-256 to compare with for {', '.join(unsummed)}: an older tracekit wrote them", err=True
-        )
+        typer.echo(f"note: no SHA-256 to compare for {', '.join(unsummed)}, which an older tracekit wrote", err=True)
     if problems:
         raise typer.Exit(1)
     typer.echo(f"{trace}: valid, {len(opened.tables)} tables, {opened.manifest.records:,} source records accounted for")

@@ -16,7 +16,7 @@ from tracekit.text import duration, level_percent
 
 
 def wait(
-    history: Annotated[str, typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.")],
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="Trace of recent weeks or months.")],
     gpus: Annotated[float | None, Flag("--gpus N", "GPUs of the job; required if the log records job sizes.")] = None,
     gpu_model: Annotated[str | None, Flag("--gpu-model NAME", "Requested GPU model.")] = None,
     partition: Annotated[str | None, Flag("--partition NAME", "Partition, queue or VC of the job.")] = None,
@@ -29,14 +29,14 @@ def wait(
         str | None, Flag("--cluster --cluster-name NAME", "Cluster, if the history has several.")
     ] = None,
     level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
-    form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "How to write the result.")] = "table",
+    form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "Format of the result.")] = "table",
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Predict how long a job will wait, as an interval based on recent similar jobs.
 
-    Similar jobs have the same cluster and size class, and the same partition, model and so on if there are enough. The
-    prediction is for a job submitted at the end of the history. docs/wait.md has the method; the query
-    queuing/expected_wait_backtest checks it on the history itself.
+    Similar jobs have the same cluster and size class. If there are enough such jobs, they also have the same partition,
+    GPU model and so on. The prediction is for a job submitted at the end of the history. docs/wait.md explains the
+    method. The query queuing/expected_wait_backtest checks it against the history itself.
 
     Example: tracekit wait my-trace --gpus 4 --partition gpu --time-limit 8h
     """
@@ -75,12 +75,12 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def _seconds(text: str) -> float:
-    """Return a time in seconds.
+    """Parse a time limit and return it in seconds.
 
     Raises
     ------
     UsageError
-        The text is not a time.
+        The string is not a time.
     """
     number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|h|d)", text.strip())
     if number is not None:

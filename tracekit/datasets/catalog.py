@@ -18,7 +18,7 @@ class RemoteFile:
     name: str
     """Name of the saved file, without folders."""
     urls: tuple[str, ...]
-    """URLs in the order to try; a URL that ends in * means the parts aa, ab, ... of a split file."""
+    """URLs in the order to try. A URL that ends in * stands for the parts aa, ab, ... of a split file."""
     bytes: int | None = None
     """Exact size, if known."""
     about_bytes: int | None = None
@@ -36,21 +36,21 @@ class Dataset:
     name: str
     title: str
     format: str
-    """The source format that reads it, as in 'tracekit formats'."""
+    """Name of the source format that reads the trace (see 'tracekit formats')."""
     licence: str
     citation: str
-    """Study to cite: authors, title, venue and year."""
+    """Study to cite, with authors, title, venue and year."""
     paper: str
     """URL of that study."""
     origin: str
     """The publisher's page."""
     remark: str
-    """A note to read before fetching, or ''."""
+    """Note to read before fetching, or ''."""
     files: tuple[RemoteFile, ...]
 
     @property
     def bytes(self) -> int:
-        """Total size of all files; approximate if `size_is_exact` is False."""
+        """Total size of all files, approximate if `size_is_exact` is False."""
         return sum(f.bytes or f.about_bytes or 0 for f in self.files)
 
     @property

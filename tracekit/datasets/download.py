@@ -22,13 +22,13 @@ _CHUNK = 1 << 18
 _HEAD = 1 << 10
 """Number of bytes needed to distinguish a file from a web page or a pointer."""
 _FRESH_STARTS = 1
-"""Maximum number of restarts from zero because the server resumed with different bytes."""
+"""Maximum number of restarts from zero after a server resumed with different bytes."""
 _LFS = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 
 
 class RefusedError(Exception):
-    """A URL does not have the file; the message is the reason, without the URL."""
+    """A URL that does not provide the file. The message is the reason, without the URL."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LfsPointer:
 
 
 class PointerError(RefusedError):
-    """The server sent a Git-LFS pointer."""
+    """A Git-LFS pointer that the server sent instead of the file."""
 
     def __init__(self, pointer: LfsPointer) -> None:
         self.pointer = pointer
@@ -48,7 +48,7 @@ class PointerError(RefusedError):
 
 
 class _ConnectionLostError(Exception):
-    """The connection failed after `gained` more bytes; another request may resume the download."""
+    """A connection that failed after `gained` more bytes. Another request may resume the download."""
 
     def __init__(self, reason: object, gained: int) -> None:
         self.gained = gained
@@ -56,7 +56,7 @@ class _ConnectionLostError(Exception):
 
 
 class _ChangedError(Exception):
-    """The download cannot be resumed, because the file changed or the server sends a different range than requested."""
+    """A download that cannot be resumed because the file changed or the server sent another range than requested."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Partial:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def start(self, total: int | None, validator: str | None) -> None:
-        """Start over with a file of `total` bytes whose content `validator` identifies; None means not stated."""
+        """Start over with a file of `total` bytes whose content `validator` identifies. None means unknown."""
         self.path.unlink(missing_ok=True)
         self._facts.write_text(json.dumps({"total": total, "validator": validator}), encoding="utf-8")
 
     def expected(self) -> tuple[int | None, str | None]:
-        """Return the size and validator of the whole file, or (None, None) if nothing can be resumed."""
+        """Return the whole file's size and validator, or (None, None) if nothing can be resumed."""
         try:
             facts = json.loads(self._facts.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
@@ -108,8 +108,8 @@ def download(
     """Download a URL into `partial`, resuming if the server still has the same file.
 
     The server must confirm the entity tag or the date (If-Range) or, for a file with a known checksum, the total size.
-    Otherwise the download restarts from zero, once. The limits are `tracekit.exchange.DOWNLOADS`: five requests, and no
-    further request after one that returned nothing.
+    If it confirms neither, the download restarts from zero, but only once. The limits are
+    `tracekit.exchange.DOWNLOADS`. They allow five requests, and no further request after one that returned nothing.
 
     Parameters
     ----------
@@ -118,14 +118,14 @@ def download(
     checked : bool
         Whether the caller knows a checksum and will check it.
     timeout : float
-        Longest silence of the server [s]; a server that sends less than 1 KiB per second for this long is too slow.
+        Longest silence of the server [s]. A server that sends less than 1 KiB per second for this long is too slow.
     advance : callable
-        Receives the number of bytes downloaded; a negative number corrects the count.
+        Receives the number of bytes downloaded. A negative number corrects the count.
 
     Returns
     -------
     bool
-        Whether the file contains bytes of an earlier request.
+        Whether the file contains bytes from an earlier request.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _request(
     bounds: Bounds,
     advance: Callable[[int], None],
 ) -> bool:
-    """Request the missing bytes once; return whether the server resumed."""
+    """Request the missing bytes once, and return whether the server resumed."""
     held, (total, validator) = partial.size(), partial.expected()
     if held and total == held and size in (None, held):
         return True
@@ -191,7 +191,7 @@ def _request(
 
 @contextmanager
 def _connection(gained: int = 0) -> Iterator[None]:
-    """Raise a single error type for network failures, but not for disk failures."""
+    """Raise the same type of error for all network failures, but not for disk failures."""
     try:
         yield
     except LostError as error:
@@ -212,9 +212,9 @@ def _open(url: str, headers: dict[str, str], bounds: Bounds) -> Answer:
 
 
 def _remaining(response: Answer, held: int, total: int | None, validator: str | None) -> int:
-    """Return the size of the whole file; the server sends the bytes from position `held` on.
+    """Return the size of the whole file, of which the server sends the bytes from position `held` on.
 
-    A server may ignore If-Range, so the part must belong to the file that `validator` identifies.
+    Because a server may ignore If-Range, the part must belong to the file that `validator` identifies.
     """
     found = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", ""))
     if not held or not found or int(found[1]) != held or total not in (None, int(found[2])):
@@ -225,13 +225,13 @@ def _remaining(response: Answer, held: int, total: int | None, validator: str | 
 
 
 def _validator(response: Answer) -> str | None:
-    """Return the identifier of the content for If-Range: a strong entity tag or a date (RFC 9110, 13.1.5)."""
+    """Return the content's identifier for If-Range, a strong entity tag or a date (RFC 9110, 13.1.5)."""
     tag: str | None = response.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
 def _begin(response: Answer, partial: Partial, size: int | None, most: int | None) -> tuple[int | None, bytes]:
-    """Return the size of the file and its first bytes, after checking that they are not a web page or a pointer."""
+    """Return the file's size and first bytes after checking that they are not a web page or a pointer."""
     total, head = response.length, b""
     with _connection():
         while len(head) < _HEAD and (more := response.read(_HEAD - len(head))):
@@ -286,5 +286,5 @@ def _lfs_pointer(head: bytes) -> LfsPointer | None:
 
 
 def _is_html(head: bytes, content_type: str) -> bool:
-    """Return whether the content is a web page, such as an error or login page; a raw log never is."""
+    """Return whether the content is a web page, such as an error or login page. A raw log never is."""
     return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None

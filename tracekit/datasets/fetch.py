@@ -1,4 +1,4 @@
-"""Fetch a public trace into a folder, without giving unfinished files their final names or replacing files unasked."""
+"""Fetch a public trace into a folder. Unfinished files have other names, and nothing is replaced unless asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.datasets.catalog import Dataset, RemoteFile
 
 
-# Fetch one file from the first of its URLs that has it, and check its SHA-256.
+# Fetch one file from the first of its URLs that provides it, and check its SHA-256.
 
 
 def fetch_file(
@@ -42,17 +42,17 @@ def fetch_file(
     urls : sequence of str
         URLs of the file, in the order to try.
     timeout : float
-        Longest silence of a server [s]; a server that sends less than 1 KiB per second for this long is too slow.
+        Longest silence of a server [s]. A server that sends less than 1 KiB per second for this long is too slow.
 
     Returns
     -------
     str, RemoteFile
-        The URL that had the file, and the file, with the checksum of a Git-LFS pointer if another URL had one.
+        The URL that provided the file, and the file, with the checksum of a Git-LFS pointer if another URL sent one.
 
     Raises
     ------
     SourceError
-        No URL has the file.
+        No URL provides the file.
     OSError
         The file cannot be written.
     """
@@ -65,7 +65,7 @@ def fetch_file(
             if number < len(urls):
                 progress.note(f"{url}: {error}; trying the next source")
             if isinstance(error, PointerError) and error.pointer.sha256 and file.sha256 is None:
-                # The next source must have the content that the pointer names.
+                # The next source must provide the content that the pointer names.
                 file = replace(
                     file, sha256=error.pointer.sha256, sha256_from="git-lfs", bytes=file.bytes or error.pointer.size
                 )
@@ -107,7 +107,7 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
             joined.replace(whole)
             return
         joined.unlink()
-        # The bytes of an earlier request may be wrong, so download again from zero, once.
+        # Bytes from an earlier request may be wrong, so download again from zero, but only once.
         if again or not resumed:
             why = ", twice: the server resumes with the wrong bytes" if resumed else ""
             raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}")
@@ -126,7 +126,7 @@ def _partials(
 ) -> Iterator[tuple[Partial, bool]]:
     """Download a URL, or the parts aa, ab, ... zz of a URL that ends in * until the file's size is reached.
 
-    Yield each partial file, and whether it contains bytes of an earlier request.
+    Yield each partial file, and whether it contains bytes from an earlier request.
     """
 
     def load(url: str, *, size: int | None = None, most: int | None = None) -> tuple[Partial, bool]:
@@ -155,7 +155,7 @@ def _partials(
         left -= partial.size()
 
 
-# Keep a record next to the fetched files: their dataset, license and checksums.
+# Keep a record of dataset, license and checksums next to the fetched files.
 
 RECORD_NAME = "tracekit-dataset.json"
 
@@ -169,7 +169,7 @@ class FileRecord:
     bytes: int
     sha256: str
     checked: str
-    """Origin of the SHA-256 it was checked against: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    """Origin of the SHA-256 used to check the file: 'publisher', 'git-lfs', 'recorded' or 'nothing'."""
     fetched: str
     """Time at which the file was fetched or first found in the folder, in UTC."""
 
@@ -222,7 +222,7 @@ class DatasetRecord:
 
 
 STAGING_NAME = ".tracekit-fetch"
-"""Hidden folder for unfinished files inside the output; readers of raw logs skip it."""
+"""Hidden folder for unfinished files inside the output folder. Readers of raw logs skip it."""
 
 
 @dataclass(frozen=True)
@@ -233,9 +233,9 @@ class FetchedFile:
     bytes: int
     sha256: str
     checked: str
-    """Origin of the SHA-256 it was checked against: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    """Origin of the SHA-256 used to check the file: 'publisher', 'git-lfs', 'recorded' or 'nothing'."""
     was_there: bool
-    """Whether an earlier run had already fetched it."""
+    """Whether an earlier run had already fetched the file."""
 
 
 def fetch_dataset(
@@ -251,23 +251,23 @@ def fetch_dataset(
     """Fetch the files of a public trace.
 
     Each file is downloaded into a hidden folder, checked, and then moved into place. After an interruption, the next
-    run resumes the download if the server allows it. An existing file is not fetched again if its SHA-256 matches the
-    known one, or the one that an earlier run recorded.
+    run resumes the download if the server allows it. An existing file is not fetched again if its SHA-256 is the known
+    one, or the one recorded by an earlier run.
 
     Parameters
     ----------
     dataset : str or Dataset
-        Name of the dataset, or your own entry.
+        Name of a dataset, or a `Dataset` of your own.
     folder : path
-        The output folder; created if it does not exist.
+        Output folder, which is created if it does not exist.
     only : sequence of str
-        Patterns, such as '*.csv', for the names of the files to fetch; by default all files.
+        Patterns for the names of the files to fetch, such as '*.csv'. The default is all files.
     mirror : str, optional
-        URL of a folder with the files under their names; it is tried first.
+        URL of a folder with files of the same names, which is tried first.
     force : bool
         Replace existing files whose content differs.
     timeout : float
-        Longest silence of a server [s]; a server that sends less than 1 KiB per second for this long is too slow.
+        Longest silence of a server [s]. A server that sends less than 1 KiB per second for this long is too slow.
     progress : Progress, optional
         Receives progress updates.
 
@@ -303,7 +303,7 @@ def fetch_dataset(
 
 
 def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]:
-    """Return the files of a dataset whose names match one of the patterns, or all files without patterns.
+    """Return the files of a dataset whose names match a pattern, or all files if no pattern is given.
 
     Raises
     ------
@@ -340,7 +340,7 @@ def _already(
     if force:
         return None
     raise OutputError(
-        "exists with different content" if known else "exists, and we have no checksum to compare it with",
+        "exists with different content" if known else "exists, but there is no checksum to compare it with",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )
@@ -380,7 +380,7 @@ def _sha256(path: Path, progress: Progress) -> str:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Make and lock the hidden folder for unfinished files; remove it if it is empty."""
+    """Make and lock the hidden folder for unfinished files, and remove it at the end if it is empty."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / STAGING_NAME
@@ -389,7 +389,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     staging.mkdir(exist_ok=True)
     with lock_folder(staging, shown=folder):
         for path in staging.iterdir():
-            # A killed run leaves joined parts or a record that it did not move into place; pooch left tmp* and lock.
+            # A killed run may leave joined parts or a record that it did not move into place. Pooch left tmp* and lock.
             if path.name.endswith(".whole") or path.name.startswith("tmp") or path.name in {RECORD_NAME, "lock"}:
                 path.unlink()
         try:

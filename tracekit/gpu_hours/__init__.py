@@ -1,1 +1,1 @@
-"""GPU-hours: who is allocated them, how many are used, idle or lost, and what they cost."""
+"""Find out who is allocated GPU-hours, how many are used, idle or lost, and what they cost."""

@@ -1,4 +1,4 @@
-"""The bill: GPU-hours allocated, idle, failed and waited for, by account and month, and their cost."""
+"""Bill GPU-hours that were allocated, idle, failed and waited for, with their cost, by account and month."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The months of a log, split where prices change: within a period, GPU-hours of one kind have one price.
+# Split a log's months where prices change, so that GPU-hours of one kind have the same price within a period.
 
 
 @dataclass(frozen=True)
 class Period:
-    """A period within which no month and no price begins."""
+    """A period in which neither the month nor a price changes."""
 
     since: dt.datetime
-    """First moment [UTC]."""
+    """Start [UTC]."""
     until: dt.datetime
-    """The end of the period, exclusive [UTC]."""
+    """End, exclusive [UTC]."""
     month: str
-    """The month, such as '2026-11', in the time zone of the Trace."""
+    """Month in the Trace's time zone, such as '2026-11'."""
 
 
 def periods_between(
@@ -48,9 +48,9 @@ def periods_between(
     Parameters
     ----------
     first, last : datetime
-        Ends of the log.
+        First and last time of the log.
     changes : collection of datetime
-        Times at which a period also begins, such as changes of prices [UTC].
+        Other times at which a period begins, such as price changes [UTC].
     timezone : str
         Time zone of the months.
     """
@@ -83,10 +83,10 @@ def rounded(amount: Fraction, digits: int) -> Decimal:
 
 
 def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
-    """Return nonnegative amounts rounded to `digits` decimal places; they add up to the rounded exact sum.
+    """Round nonnegative amounts to `digits` decimal places so that they add up to the rounded exact sum.
 
-    Each amount is rounded down. The units missing from the total go to the amounts with the largest remainders, earlier
-    ones first among equals (Hamilton's method). No amount is off by a whole unit.
+    Each amount is rounded down. The units missing from the total are added to the amounts with the largest remainders,
+    and to earlier amounts first if remainders are equal (Hamilton's method). Every amount is off by less than one unit.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
 
 
 _TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
-"""Tables that are empty if the Trace lacks them."""
+"""Tables that are treated as empty if they are missing from the Trace."""
 
 _KINDS = ("held", "idle", "failed", "waiting")
 
@@ -116,7 +116,7 @@ _UNITS = 3_600_000_000
 _NO_DATES = "the Trace has no real dates, so months and the dates of prices follow its own calendar"
 
 _MOST_NAMED = 5
-"""Maximum number of kinds of GPU-hours without a price named in a note."""
+"""Maximum number of kinds of GPU-hours without a price that a note names."""
 
 _FAILED = {"stated": "a.failed", "retried": "a.failed_or_retried"}
 """The column that shows whether an attempt failed, by the rule of utilization/efficiency."""
@@ -204,37 +204,38 @@ GROUP BY ALL
 """
 
 _RULE = """\
-Held: run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are split where a month or
-a price begins; months are in the time zone of the Trace. The price is the most specific one in the file that fits the
-GPU model (view job_gpu_models), the partition and the time. GPU-hours without a price have their own line, without a
-cost; those without dates belong to no month and have no price. Idle: as in utilization/efficiency, spread evenly over
-the attempt; GPU-hours without telemetry do not count as idle. Failed: allocated to attempts that failed, except by time
-limit. Both are NULL if unknown. They are parts of the held GPU-hours, so their costs are parts of that cost. Waiting:
-the waits of attempts that started, times their GPUs, at the price of the GPU-hours that they waited for; it is not part
-of the cost. Amounts are computed exactly. Each cost column is rounded so that its lines add up to the rounded exact
-total (the largest remainders are rounded up). GPU-hours are rounded in the same way, to six digits."""
+Held GPU-hours are the run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are split
+where a month (in the Trace's time zone) or a price begins. The most specific price in the file that fits the GPU model
+(view job_gpu_models), the partition and the time applies. GPU-hours without a price have their own line, without a
+cost. GPU-hours without dates belong to no month and have no price. Idle GPU-hours are computed as in
+utilization/efficiency and spread evenly over the attempt. Without telemetry, GPU-hours do not count as idle. Failed
+GPU-hours were allocated to attempts that failed, except for timeouts. Both are NULL if unknown. They are parts of the
+held GPU-hours, so their costs are parts of that cost. Waiting GPU-hours are the waits of attempts that started, times
+their GPUs, at the price of the GPU-hours that they waited for. They are not part of the cost. Amounts are computed
+exactly. Each cost column is rounded so that its lines add up to the rounded exact total (the largest remainders are
+rounded up). GPU-hours are rounded in the same way, to six digits."""
 
 _WORDS = {
     "held": ("gpu_hours", "cost", "allocated"),
-    "idle": ("idle_gpu_hours", "idle_cost", "allocated but idle, as far as measured"),
+    "idle": ("idle_gpu_hours", "idle_cost", "allocated but idle according to telemetry"),
     "failed": ("failed_gpu_hours", "failed_cost", "allocated to attempts that failed"),
-    "waiting": ("waiting_gpu_hours", "waiting_cost", "waited for, not part of the cost"),
+    "waiting": ("waiting_gpu_hours", "waiting_cost", "waited for (not part of the cost)"),
 }
-"""The hour and cost columns of each kind, and its meaning."""
+"""The hour and cost columns of each kind of GPU-hours, with the kind's meaning."""
 
 
 @dataclass(frozen=True)
 class Bill:
-    """GPU-hours and their cost, one line for each key, month, GPU model and price."""
+    """GPU-hours and their cost, with one line for each key, month, GPU model and price."""
 
     by: str
-    """The dimension in the first column."""
+    """Dimension in the first column."""
     currency: str
     total: Decimal
     """Sum of the costs."""
     frame: pl.DataFrame
     notes: tuple[str, ...]
-    """The total, and GPU-hours without a price or dates, one sentence each."""
+    """One sentence each on the total and on GPU-hours without a price or dates."""
 
     def answer(self) -> Answer:
         """Return the bill as an Answer, with costs as plain numbers."""
@@ -253,21 +254,21 @@ def make_bill(
     rule: str = "stated",
     session: Session | None = None,
 ) -> Bill:
-    """Return the cost of the GPU-hours of a Trace.
+    """Compute the cost of a Trace's GPU-hours.
 
     Parameters
     ----------
     trace : Trace
         The Trace with jobs and attempts.
     prices : Prices
-        The prices; see `read_prices`.
+        The prices (see `read_prices`).
     by : str
-        The dimension of the lines, one of `DIMENSIONS`.
+        Dimension of the lines, one of `DIMENSIONS`.
     month : str, optional
-        Only this month, such as '2026-11'; its lines add up to the exact total of the month.
+        The only month to bill, such as '2026-11'. The lines add up to the month's exact total.
     rule : str
-        Attempts that count as failed: attempts with a failure status ('stated'), or also attempts of unknown end that
-        were tried again ('retried').
+        Attempts that count as failed: those with a failure status ('stated'), or also those with an unknown end that
+        were retried ('retried').
     session : Session, optional
         Databases and timelines shared with queries of the same Trace, including the memory limit.
 
@@ -294,7 +295,7 @@ def make_bill(
 def _groups(
     con: duckdb.DuckDBPyConnection, periods: Sequence[Period], prices: Prices, by: str, rule: str
 ) -> Iterator[dict[str, Any]]:
-    """Return GPU time by key, period, GPU model, and partition if it has its own price."""
+    """Return GPU time by key, period, GPU model, and (if it has its own price) partition."""
     import polars as pl
 
     times = pl.DataFrame(
@@ -314,13 +315,13 @@ _Line = tuple[str | None, str | None, str | None, Decimal | None]
 """Key, month, GPU model and price."""
 
 _Hours = list[Fraction | None]
-"""GPU-hours of each kind; None if unknown."""
+"""GPU-hours of each kind, or None if unknown."""
 
 
 def _lines(
     groups: Iterator[dict[str, Any]], periods: Sequence[Period], prices: Prices, month: str | None
 ) -> dict[_Line, _Hours]:
-    """Return the GPU-hours of each kind for each line."""
+    """Return each line's GPU-hours of each kind."""
     found: dict[_Line, _Hours] = {}
     for group in groups:
         period = None if group["period"] is None else periods[group["period"]]
@@ -374,7 +375,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
 
 
 def _apportioned(amounts: Sequence[Fraction | None], digits: int) -> list[Decimal | None]:
-    """Return rounded amounts that add up to the rounded total; unknown amounts stay unknown."""
+    """Round amounts so that they add up to the rounded total. Unknown amounts stay unknown."""
     parts = iter(apportion([amount for amount in amounts if amount is not None], digits))
     return [None if amount is None else next(parts) for amount in amounts]
 
@@ -403,23 +404,23 @@ def _notes(lines: dict[_Line, _Hours], prices: Prices, total: Decimal, month: st
 
 
 def bill_question(by: str, currency: str) -> Question:
-    """Return the question that a bill by a dimension answers."""
+    """Return the question that a bill by the dimension `by` answers."""
     word = by.replace("_", " ")
     columns = [
-        AnswerColumn(by, "text", f"the {word} of the jobs; NULL when unknown"),
-        AnswerColumn("month", "text", "the month in the time zone of the Trace; NULL for GPU-hours without dates"),
-        *([] if by == "gpu_model" else [AnswerColumn("gpu_model", "text", "the GPU model; NULL when unknown")]),
-        AnswerColumn("price_per_gpu_hour", "text", "the price as written in the file; NULL if none fits"),
+        AnswerColumn(by, "text", f"the jobs' {word}, or NULL if unknown"),
+        AnswerColumn("month", "text", "the month in the Trace's time zone, or NULL for GPU-hours without dates"),
+        *([] if by == "gpu_model" else [AnswerColumn("gpu_model", "text", "the GPU model, or NULL if unknown")]),
+        AnswerColumn("price_per_gpu_hour", "text", "the price as written in the file, or NULL if none fits"),
     ]
     for hours, cost, what in _WORDS.values():
         columns.append(AnswerColumn(hours, "GPU-hours", what))
-        columns.append(AnswerColumn(cost, currency, f"cost of the GPU-hours {what}; NULL without a price"))
+        columns.append(AnswerColumn(cost, currency, f"cost of the GPU-hours {what}, or NULL without a price"))
     columns.append(AnswerColumn("currency", "text", "currency of the costs"))
     return Question(
         name="money/bill",
         kind="bill",
         title=f"Bill by {word} and month",
-        question="What did the GPU-hours cost, including those that were idle, failed or waited for?",
+        question="What did the GPU-hours cost, including idle, failed and waiting GPU-hours?",
         columns=tuple(columns),
         rule=_RULE,
     )

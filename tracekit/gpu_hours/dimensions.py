@@ -22,14 +22,14 @@ def known_dimensions(trace: Trace) -> tuple[str, ...]:
     known = {name for name, share in trace.known_dimensions().items() if share}
     known |= {"cluster"} if trace.clusters else set()
     if trace.has("nodes") and trace.has("placements"):
-        # The GPU model of a job can come from its nodes.
+        # A job's GPU model can come from its nodes.
         models = trace.scan("nodes").select(pl.col("gpu_model").is_not_null().any()).collect(engine="streaming")
         known |= {"gpu_model"} if models.item() else set()
     return tuple(name for name in DIMENSIONS if name in known)
 
 
 def check_dimension(trace: Trace, by: str) -> None:
-    """Reject a dimension that does not exist, or that the Trace does not record for any job.
+    """Reject a dimension that does not exist or that the Trace does not record for any job.
 
     Raises
     ------
@@ -45,6 +45,6 @@ def check_dimension(trace: Trace, by: str) -> None:
 
 
 def first_known(trace: Trace, *wanted: str) -> str:
-    """Return the first of the dimensions that the Trace records; the last one if it records none."""
+    """Return the first dimension that the Trace records, or the last dimension if it records none."""
     known = known_dimensions(trace)
     return next((name for name in wanted if name in known), wanted[-1])

@@ -1,4 +1,4 @@
-"""The efficiency and cost of GPU-hours in one call."""
+"""Find out the efficiency and cost of GPU-hours in one call."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Efficiency:
     """Who is allocated GPU-hours, which jobs waste them, and what they cost."""
 
     by: str
-    """The dimension of the rows of `frame`, and the name of its first column."""
+    """The dimension of the rows in `frame`, which is also the name of its first column."""
     frame: pl.DataFrame
-    """One row per value of the dimension, worst first; the other columns come from utilization/efficiency."""
+    """One row per value of the dimension, worst first. The other columns come from utilization/efficiency."""
     jobs: pl.DataFrame | None
-    """Jobs to look at, with the columns of utilization/jobs_to_look_at; None if not requested."""
+    """Jobs to look at, with the columns of utilization/jobs_to_look_at, or None if not requested."""
     bill: Bill | None = None
-    """The bill; None without prices."""
+    """The bill, or None without prices."""
     notes: tuple[str, ...] = field(default=())
     """Caveats for the reader, one sentence each."""
 
@@ -61,33 +61,32 @@ def efficiency(
     trace : Trace, str or Path
         The Trace, or its folder.
     by : str, optional
-        user, account, partition, qos, gpu_model, vc or cluster. By default user; with prices, the first of account, vc,
-        user and cluster that the Trace records.
+        One of user, account, partition, qos, gpu_model, vc and cluster. The default is user or, with prices, the first
+        of account, vc, user and cluster that the Trace records.
     jobs : int
-        Maximum number of jobs to look at; 0: none.
+        Maximum number of jobs to look at, or 0 for no list.
     prices : str or Path, optional
         Price file for the bill (TOML).
     month : str, optional
-        The month of the bill, such as '2026-11'; all months by default.
+        Month of the bill, such as '2026-11'. The default is all months.
     anonymize : bool
-        Whether to replace names by pseudonyms.
+        Whether to replace names with pseudonyms.
     salt_file : str or Path, optional
-        File with the salt of the pseudonyms; it is created if it does not exist.
+        File with the salt of the pseudonyms, which is created if it does not exist.
     memory_limit : str, optional
         Memory limit of DuckDB before it spills to disk, such as '2GB'.
 
     Raises
     ------
     UsageError
-        The dimension does not exist or the Trace does not record it for any job, or the prices or the month cannot be
-        used.
+        The dimension does not exist, the Trace does not record it for any job, or the prices or the month are invalid.
     QueryError
         The Trace has no attempts, so it is unknown who was allocated GPUs.
     """
     if jobs < 0:
         raise UsageError("is below 0", where="jobs", hint="give a number of jobs")
     if month is not None and prices is None:
-        raise UsageError("a month works only with prices", where="month", hint="add --prices FILE")
+        raise UsageError("works only with prices", where="month", hint="add --prices FILE")
     if month is not None and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) is None:
         raise UsageError(f"'{month[:60]}' is not a month", where="month", hint="write it like 2026-11")
     salt = None if salt_file is None else Path(salt_file)

@@ -13,9 +13,9 @@
     from = 2026-01-01         # a day in the time zone of the Trace, or a time; inclusive
     to = 2027-01-01           # exclusive
 
-A price is more specific if it names more of gpu_model, partition and time (from, to or both). Of the prices that fit a
-GPU-hour, the most specific one applies. Two equally specific prices that fit the same GPU-hour are an error, unless
-more specific prices cover all GPU-hours that both fit.
+The more of gpu_model, partition and time (from, to or both) a price names, the more specific it is. The most specific
+price that fits a GPU-hour applies. It is an error if two equally specific prices fit the same GPU-hour, unless more
+specific prices cover all GPU-hours that both fit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracekit.errors import UsageError
 
 _MOST = 1_000_000
-"""Maximum price; a higher price must be a typing error."""
+"""Maximum price. A higher price must be a typing error."""
 _DIGITS = 6
 """Maximum decimal places of a price."""
 _FIRST, _LAST = dt.datetime.min, dt.datetime.max
@@ -76,12 +76,12 @@ class Price:
 
     @property
     def names(self) -> int:
-        """Number of restrictions that the price names, out of GPU model, partition and time."""
+        """How many of GPU model, partition and time the price names."""
         timed = self.since != _FIRST or self.until != _LAST
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
     def fits(self, gpu_model: str | None, partition: str | None) -> bool:
-        """Return whether the price applies to GPU-hours of a model (in lower case) in a partition."""
+        """Return whether the price applies to GPU-hours of a GPU model (in lower case) in a partition."""
         return self.gpu_model in (None, gpu_model) and self.partition in (None, partition)
 
 
@@ -95,12 +95,12 @@ class Prices:
     prices: tuple[Price, ...]
 
     def at(self, gpu_model: str | None, partition: str | None, time: dt.datetime) -> Price | None:
-        """Return the most specific price that fits a GPU-hour; None if none fits.
+        """Return the most specific price that fits a GPU-hour, or None if none fits.
 
         Parameters
         ----------
         gpu_model : str or None
-            The GPU model in lower case; None if unknown.
+            The GPU model in lower case, or None if unknown.
         partition : str or None
             The partition as spelled in the Trace.
         time : datetime
@@ -123,13 +123,13 @@ def read_prices(path: Path, timezone: str) -> Prices:
     path : Path
         The price file.
     timezone : str
-        Time zone of the file's days, and of its times without an offset.
+        Time zone of days in the file, and of times without an offset.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, has a key or value that cannot be used, or two prices fit the same
-        GPU-hours equally well; the error names the line.
+        The file cannot be read, is not TOML, has an invalid key or value, or has two prices that fit the same GPU-hours
+        equally well. The error names the line.
     """
     text = TomlText(path, "prices", "see docs/efficiency.md for an example")
     file = text.decode(_PricesFile)
@@ -146,7 +146,7 @@ def read_prices(path: Path, timezone: str) -> Prices:
 
 
 def prices_of(path: Path, hidden: HiddenTrace) -> Prices:
-    """Return the prices of a file adapted to a Trace: in its time zone, and with its pseudonyms if it has any.
+    """Return a file's prices adapted to a Trace, in its time zone and with its pseudonyms if it has any.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _price(text: TomlText, number: int, price: _Price, timezone: str) -> Price:
 
 
 def _moment(time: dt.date | None, timezone: str) -> dt.datetime | None:
-    """Return a day or a time as UTC."""
+    """Convert a day or a time to UTC."""
     if time is None:
         return None
     moment = time if isinstance(time, dt.datetime) else dt.datetime.combine(time, dt.time())
@@ -216,5 +216,5 @@ def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
 
 
 def _both(one: str | None, other: str | None) -> bool:
-    """Return whether both are named and differ; if so, no GPU-hour fits both."""
+    """Return whether both are set and differ, so that no GPU-hour fits both."""
     return one is not None and other is not None and one != other

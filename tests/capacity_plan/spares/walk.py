@@ -1,4 +1,4 @@
-"""A gang with spares in plain Python, from one moment to the next: what the plan's replays have to agree with."""
+"""Simulate a gang with spares moment by moment in plain Python, for comparison with the plan's replays."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 __all__ = ["Away", "walked"]
 
 Away = tuple[int, int, int, bool]
-"""Node, begin, end [ms], whether what runs there stops."""
+"""Node, begin and end [ms], and whether jobs on the node stop."""
 
 
 def walked(  # noqa: C901, PLR0912 -- one moment after the other
     gang: int, nodes: int, away: Sequence[Away], span: int, period: int, progress: float, restart: int
 ) -> tuple[float, ...]:
-    """Return the time saved, spent on saving, lost, restarting and waiting [ms], and how often an outage stopped it.
+    """Return the time saved, spent on saving, lost, restarting and waiting [ms], and how often outages stop the gang.
 
     Parameters
     ----------
     gang, nodes : int
-        Nodes that it takes, and those that there are; the last ones are spares at first.
+        Number of nodes that the gang uses, and of all nodes. The last nodes are spares at first.
     away : sequence
-        Times away.
+        Times during which nodes are away.
     span : int
         Length of the log [ms].
     period, progress
-        Time of work with one checkpoint [ms], and the part of it that is work.
+        Time of work including one checkpoint [ms], and the part of this time that is work.
     restart : int
-        Time of a restart [ms].
+        Length of a restart [ms].
     """
     leaves, comes = defaultdict(list), defaultdict(list)
     stops = defaultdict(set)
@@ -63,7 +63,7 @@ def walked(  # noqa: C901, PLR0912 -- one moment after the other
     def come(node: int) -> None:
         (working if len(working) < gang else standby).add(node)
 
-    # Spares that are away at the begin stand in for nobody.
+    # Spares that are away at the start replace no node.
     for node in sorted(leaves[0], reverse=True):
         if node >= gang:
             standby.discard(node)

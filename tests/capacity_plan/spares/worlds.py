@@ -1,4 +1,4 @@
-"""Nodes whose times away are known."""
+"""Nodes with known times away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 def pool_of(nodes: int, span: int, away: list[Away]) -> NodePool:
-    """Return nodes of 8 GPUs with these times away, in a log of this length [ms]."""
+    """Return 8-GPU nodes with these times away, in a log of length `span` [ms]."""
     rows = sorted(away, key=lambda one: (one[1], one[0], one[2], one[3]))
     node, since, until, kills = ([row[k] for row in rows] for k in range(4))
     return NodePool(
@@ -29,15 +29,15 @@ def pool_of(nodes: int, span: int, away: list[Away]) -> NodePool:
 
 
 def event(node: str, start: float, end: float | None, state: str = "down") -> dict[str, Any]:
-    """Return a row of node_events, in hours after 2020."""
+    """Return a row of node_events, with times in hours since the start of 2020."""
     times = [None if h is None else dt.datetime(2020, 1, 1) + dt.timedelta(hours=h) for h in (start, end)]
     return {"node_id": node, "start_time": times[0], "end_time": times[1], "state": state, "source": "test"}
 
 
 def failing(nodes: int, days: int, works_days: float, away_h: float, seed: int, together: int = 1) -> list[Away]:
-    """Return the times away of nodes that work and are away for exponential times, in groups that fail together.
+    """Return times away of nodes that are up and down for exponential times, in groups that fail together.
 
-    They begin as they are in the long run: some are away at the start.
+    The nodes begin in their long-run state, so some are away at the start.
     """
     rng = np.random.default_rng(seed)
     found: list[Away] = []

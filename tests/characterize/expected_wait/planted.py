@@ -1,4 +1,4 @@
-"""Waits of known kinds, as the rows that a backtest reads."""
+"""Waits of known kinds, in the rows that a backtest reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 
 
 def planted(kind: str, n: int, per_day: float, seed: int) -> pl.DataFrame:
-    """Return jobs of three size classes whose waits are lognormal, and do what `kind` says."""
+    """Return jobs in three size classes with lognormal waits that behave as `kind` says."""
     draw = np.random.default_rng(seed)
     time = np.sort(draw.uniform(0, n / per_day * 86400, n))
     size = draw.choice([2, 3, 4], n, p=[0.6, 0.3, 0.1])
@@ -40,7 +40,7 @@ def planted(kind: str, n: int, per_day: float, seed: int) -> pl.DataFrame:
 def rows(
     since: np.ndarray, start: np.ndarray, gpu_class: list[str], *, end: float, cluster: str | None = None
 ) -> pl.DataFrame:
-    """Return the rows of jobs that begin to wait and start at these times [s]; the log ends at `end`."""
+    """Return the rows of jobs that begin to wait and start at these times [s], in a log that ends at `end`."""
     seen = start <= end
     us = [(np.asarray(t) * 1e6).astype(np.int64) for t in (since, np.where(seen, start, end))]
     order = np.array([_CLASSES.index(c) for c in gpu_class])

@@ -53,7 +53,7 @@ def write_rules(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def classify(write_rules: Callable[[str], Path]) -> Callable[..., LogFinding]:
-    """Return a function that classifies a log by rules given as text, and by no others."""
+    """Return a function that classifies a log only by rules given as text."""
 
     def run(rules: str, log: bytes, chunk: int = 1 << 20) -> LogFinding:
         book = load_rules([write_rules(rules)], built_in=False)

@@ -1,7 +1,8 @@
-"""Make labelled logs: what programs print when they fail, inside what they print all day.
+"""Make labelled logs, with the messages of failing programs inside ordinary output.
 
-Everything is seeded. The texts of the failures are in messages.toml (rules may be tuned on it) and held_out.toml (texts
-looked up after the rules were written; rules are not tuned on it). What stands around them is in surroundings.toml.
+Everything is seeded. The failure messages are in messages.toml, on which rules may be tuned, and in held_out.toml, on
+which rules are not tuned because its messages were collected after the rules were written. The surrounding output is in
+surroundings.toml.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["NOT_FAILED", "LabelledLog", "make_corpus", "messages"]
 
 HERE = Path(__file__).parent
 _EACH = 4
-"""Logs made of each held-out text."""
+"""Number of logs made from each held-out message."""
 
 NOT_FAILED = "not_failed"
 """Label of a log whose job succeeded."""
@@ -43,41 +44,41 @@ _ECHOES_OF = {
     "job_preempted": (),
     "node_lost": (0, 2),
 }
-"""Numbers of the echoes that may follow a reason; those not named here may be followed by any."""
+"""Numbers of the echoes that may follow a reason. Any echo may follow a reason that is missing here."""
 
 
 @dataclass(frozen=True)
 class LabelledLog:
-    """A log and the reason that is in it."""
+    """A log and the reason that it contains."""
 
     reason: str
-    """The reason's name; NOT_FAILED when the job succeeded."""
+    """The reason's name, or NOT_FAILED if the job succeeded."""
     data: bytes
 
 
 def messages(part: str) -> dict[str, list[str]]:
-    """Return the texts of failures by reason; `part` is 'messages' or 'held_out'."""
+    """Return the failure messages by reason, where `part` is 'messages' or 'held_out'."""
     with (HERE / f"{part}.toml").open("rb") as file:
         return tomllib.load(file)
 
 
 def make_corpus(part: str, per_reason: int = 14, seed: int = 2019) -> list[LabelledLog]:
-    """Return logs of every reason, and half as many again of jobs that succeeded.
+    """Return logs for every reason, and half as many again for jobs that succeeded.
 
     Parameters
     ----------
     part : str
         'messages' or 'held_out'.
     per_reason : int
-        Least number of logs for each reason; a reason with more texts gets one log for each.
+        Minimum number of logs per reason. A reason with more messages than that gets one log per message.
     seed : int
-        Same seed, same bytes.
+        Seed. The same seed gives the same bytes.
     """
     rng = random.Random(seed)
     logs = []
     texts = messages(part)
     for reason, variants in texts.items():
-        # Held-out texts count alike, however many a reason has.
+        # All held-out messages have equal weight, however many a reason has.
         count = _EACH * len(variants) if part == "held_out" else max(per_reason, len(variants))
         logs += [LabelledLog(reason, _failed(rng, reason, variants[n % len(variants)])) for n in range(count)]
     logs += [LabelledLog(NOT_FAILED, _succeeded(rng)) for _ in range(per_reason * len(texts) // 2)]

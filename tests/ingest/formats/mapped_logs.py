@@ -1,4 +1,4 @@
-"""A mapping of a list of jobs, a line of such a list, and the rows that it becomes."""
+"""A mapping of a job list, a line of such a list, and the rows that the line becomes."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ ATTEMPT = {
 
 
 def simple(columns: str, source: str = "") -> str:
-    """Return a mapping of these columns of jobs, with times in seconds."""
+    """Return a mapping with these job columns and times in seconds."""
     return f'[source]\ntime_format = "epoch_s"\n{source}\n[jobs.columns]\n{columns}\n'

@@ -1,4 +1,4 @@
-"""A job as `sacct` prints it, the rows that it becomes, and files of such jobs with changes."""
+"""A job as `sacct` prints it, the rows that it becomes, and files of such jobs with changed values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ATTEMPT_ROW", "JOB", "JOB_ROW", "PLACEMENT", "WAITING", "numbered", "sacct", "the_job"]
 
-# Waits 10 s, runs an hour on 4 GPUs of each of two nodes.
+# Waits 10 s, and runs for an hour on 4 GPUs of each of two nodes.
 JOB = {
     "JobID": "7",
     "JobIDRaw": "7",
@@ -86,7 +86,7 @@ WAITING = {"Start": "Unknown", "Elapsed": "00:00:00", "AllocTRES": "", "NodeList
 
 
 def sacct(*rows: dict[str, str], columns: Iterable[str] = (), trailing: bool = False) -> dict[str, str]:
-    """Return a source of one file; each row is the job above with changes."""
+    """Return a source of one file, where each row is the job above with changes."""
     names = list(columns) or list(dict.fromkeys([*JOB, *itertools.chain(*rows)]))
     end = "|\n" if trailing else "\n"
     lines = [names, *([{**JOB, **row}.get(name, "") for name in names] for row in rows)]
@@ -94,7 +94,7 @@ def sacct(*rows: dict[str, str], columns: Iterable[str] = (), trailing: bool = F
 
 
 def numbered(changes: Iterable[dict[str, str]]) -> dict[str, str]:
-    """Return a source of one file with a job for each item: the job above with these changes, and ids from 1."""
+    """Return a source of one file with the job above for each item, with the item's changes and ids from 1."""
     return sacct(*({"JobID": str(n), "JobIDRaw": str(n), **change} for n, change in enumerate(changes, 1)))
 
 

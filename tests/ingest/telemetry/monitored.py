@@ -1,4 +1,4 @@
-"""A cluster of Slurm and the monitor of its GPUs, small enough for paper."""
+"""A Slurm cluster and its GPU monitor, small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["DAY", "Cluster", "at", "series"]
 DAY = "2026-03-02"
 
 Row = tuple[str, str, str, int, str]
-"""Number of the job, start, end, GPUs, nodes; times are hours and minutes of DAY."""
+"""Job number, start, end, GPUs and nodes, with times as hours and minutes of DAY."""
 
 
 def at(clock: str) -> float:
-    """Return the seconds since 1970 of a time of DAY."""
+    """Return a time on DAY as seconds since 1970."""
     return datetime.fromisoformat(f"{DAY}T{clock}").replace(tzinfo=UTC).timestamp()
 
 
 def series(metric: str, values: Mapping[str, Any], **labels: str) -> dict[str, Any]:
-    """Return a series as Prometheus has it, from values by time of DAY."""
+    """Return a series in Prometheus's form from values by time on DAY."""
     return {
         "metric": {"__name__": metric, **labels},
         "values": [[at(clock), str(value)] for clock, value in values.items()],
@@ -38,14 +38,14 @@ def series(metric: str, values: Mapping[str, Any], **labels: str) -> dict[str, A
 
 @dataclass
 class Cluster:
-    """Files of a cluster in a folder."""
+    """A cluster's files in a folder."""
 
     folder: Path
     zone: str = "UTC"
     nodes: dict[str, int] = field(default_factory=dict)
 
     def jobs(self, *rows: Row) -> None:
-        """Write the accounting: everybody waits no time."""
+        """Write the accounting of jobs, none of which waits."""
         lines = ["JobID|Submit|Start|End|State|Elapsed|AllocTRES|NNodes|NodeList"]
         for number, start, end, gpus, nodes in rows:
             count = len(nodes.split(","))
@@ -57,7 +57,7 @@ class Cluster:
         (self.folder / "sacct.txt").write_text("\n".join(lines) + "\n")
 
     def answer(self, name: str, result: Sequence[Mapping[str, Any]]) -> Path:
-        """Write an answer of Prometheus."""
+        """Write a response from Prometheus."""
         path = self.folder / name
         path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": list(result)}}))
         return path
