@@ -40,7 +40,7 @@ def test_what_the_log_held_and_lost() -> None:
         if row["State"] in lost:
             lost[row["State"]] += gpus * math.fmod(hours, 4)
     assert f"Of {held:,.0f} allocated GPU-hours, {sum(lost.values()):,.0f} were lost" in PROSE
-    assert f"the log lost {lost['NODE_FAIL']:,.0f} to failed nodes" in PROSE
+    assert f"failed nodes cost {lost['NODE_FAIL']:,.0f} GPU-hours" in PROSE
     assert f"{1 - sum(lost.values()) / held:.1%}".replace("%", " % were useful") in PROSE
 
 
