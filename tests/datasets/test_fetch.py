@@ -91,7 +91,7 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     path.write_bytes(b"mine")
     with pytest.raises(OutputError, match="exists with different content"):
         fetch_dataset(known, tmp_path)
-    with pytest.raises(OutputError, match="we have no checksum"):
+    with pytest.raises(OutputError, match="there is no checksum"):
         fetch_dataset(unknown, tmp_path)
     assert path.read_bytes() == b"mine"
     fetch_dataset(known, tmp_path, force=True)
