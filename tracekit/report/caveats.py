@@ -119,7 +119,8 @@ def _doubt_times(doubt: Callable[[str, str, str], None], known: Mapping[str, flo
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
         text = f"{times} are ambiguous by an hour, so GPU-hours may be off by up to {count(hours)}."
-        more = f"When clocks change, a local time can be two instants; {percent(hours / total)} of GPU-hours are in doubt."
+        part = percent(hours / total)
+        more = f"When clocks change, a local time can be either of two instants. This affects {part} of the GPU-hours."
         doubt(place, text, more)
 
 

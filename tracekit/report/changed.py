@@ -167,9 +167,9 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     sentences: list[str] = []
     table: list[ChangedRow] = []
     for name, rows in shown.items():
-        against = f"{shorten(name, 30)} and {shorten(first, 30)}"
+        against = f"{shorten(name, 30)} compared with {shorten(first, 30)}"
         if isinstance(rows, str):
-            sentences.append(f"{against} cannot be compared: {rows}")
+            sentences.append(f"{shorten(name, 30)} cannot be compared with {shorten(first, 30)}: {rows}")
             continue
         words = _words(rows, _DIFFER) if len(shown) == 1 else _words(rows, _DIFFER).partition(". ")[0].rstrip(".") + "."
         sentences.append(f"{against}: {words[:1].lower()}{words[1:]}")

@@ -200,7 +200,7 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
 def rate_chart(rows: list[Row], _: TraceFacts) -> Chart:
     """Draw the observed and fitted number of batches over the week."""
     week_rows, known = _weekly(rows)
-    title = "hour of the week" if known else "hour of the week, counted from the log's first hour"
+    title = "hour of the week" if known else "hour of the week, from the log's first hour"
     seen = any(r["observed"] is not None for r in week_rows)
     note = "Line: fitted rate. Points: observed mean for each hour of the week." if seen else "Line: fitted rate."
     return weekly_rates_chart(week_rows, title=title, known=known, note=note)
