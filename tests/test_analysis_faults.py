@@ -106,7 +106,7 @@ PARTS = {
         "tracekit.report.markdown._answer": f"the text of {NAME}",
     },
     "first screen": {
-        "tracekit.report.page.strip": "the strip through time",
+        "tracekit.report.page.strip": "the charts over time",
         "tracekit.report.data.summary": "the first screen",
         "tracekit.report.data.headline": "the first numbers",
     },

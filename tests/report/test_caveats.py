@@ -99,7 +99,7 @@ def test_no_problem_is_claimed_where_most_checks_could_not_be_made(decided: int,
         "heading"
     ]
     assert ("No problem found" in heading) is claims
-    assert claims or heading == "No advice: most checks need what this log lacks"
+    assert claims or heading == "No advice: most checks need data that are missing from this log"
 
 
 LOG = """JobID|User|Account|Partition|Submit|Start|End|State|ElapsedRaw

@@ -49,8 +49,8 @@ def charts_of(report: Report) -> dict[str, list[AltairChart]]:
     """Return the charts of each question with charts, by name and in reading order. Charts that fail are left out.
 
     Charts use the colours of the light theme and contain their legends. If a name from the log contains '</', '<!--' or
-    '<script', an invisible character (U+2060) is inserted after the '<', because a renderer writes charts into a script,
-    which such a name would end.
+    '<script', an invisible character (U+2060) is inserted after the '<'. A renderer writes charts into a script, and
+    such a name would end it.
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found: dict[str, list[AltairChart]] = {}

@@ -44,8 +44,8 @@ class LineEnd:
 def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
     """Add labels at the line ends of a chart, or return the chart unchanged if a legend is better.
 
-    A legend is better for more than `MOST` lines, for names that are too long for a narrow chart, and for lines that end
-    too close together for each label to be next to its own line.
+    A legend is better for more than `MOST` lines, for names that are too long for a narrow chart, and for lines that
+    end too close together for each label to be next to its own line.
 
     Parameters
     ----------

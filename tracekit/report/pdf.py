@@ -120,7 +120,7 @@ def _alone(text: str) -> str:
 
 
 def _said(stderr: bytes) -> str:
-    """Return the last line of the browser's output, or only the reason if the line names a file that it cannot write."""
+    """Return the last line of the browser's output, or only the reason if it names a file that cannot be written."""
     line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"])[-1]
     return passed_on(re.sub(r"^\[[^\]]*:ERROR:[^\]]*\] ", "", line), 200)
 

@@ -287,7 +287,7 @@ def _drawn(thing: Thing, title: str) -> str:
     if not thing.charts:
         return draw_plain_page("thing.html.j2", served=True, thing=thing, title=title, charts=[])
     name = f"of-{thing.kind}"
-    views = chart_views(name, thing.charts, f"{thing.heading} through time.")
+    views = chart_views(name, thing.charts, f"{thing.heading} over time.")
     return draw_page("thing.html.j2", {name: thing.charts}, served=True, thing=thing, title=title, charts=views)
 
 
