@@ -39,8 +39,8 @@ _COVERED = 0.5
 RULE = (
     "A change is reported if the week is outside the range of all previous weeks, and outside the range that their"
     " scatter predicts for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared by"
-    " their logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at least"
-    f" the scatter expected by chance for this number of jobs. Over all figures on a page, the level is"
+    " their logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at"
+    f" least the scatter expected by chance for this number of jobs. Over all figures on a page, the level is"
     f" {level_percent(LEVEL)} (Bonferroni): if nothing has changed, at most {LEVEL * 100:.0f} pages in 100 report a"
     f" change. At least {FEWEST_WEEKS} weeks and {FEWEST_JOBS} jobs per week are needed."
 )
