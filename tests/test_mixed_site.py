@@ -98,7 +98,7 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
         "total waiting time": (6.0, "until their first start"),
         "GPUs allocated": (
             pytest.approx(47 / 78),
-            "of 13 GPUs, up to the last submission (jobs that still run included)",
+            "of 13 GPUs, up to the last submission (including running jobs)",
         ),
         # 4 + 16 + 8 + 8 of the 40 GPU-hours, and 4 of 16 jobs.
         "of the GPU time spent on jobs that completed": (pytest.approx(36 / 40), "25.0 % of the jobs completed"),
@@ -106,8 +106,8 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     }
     lacks = [(lack["name"], lack["text"]) for lack in opening["lacks"]]
     assert lacks == [
-        ("devices", "The GPUs of 1 job are unknown, because of devices such as npu."),
-        ("zone", "Times are read as UTC because the time zone is unknown."),
+        ("devices", "The GPUs of 1 job are unknown because of devices such as npu."),
+        ("zone", "Times are interpreted as UTC because the time zone is unknown."),
     ]
     assert "No problem found" not in opening["heading"]
 

@@ -301,7 +301,7 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert len(kept) == whole.count(name)
     assert 0 < visit.page.evaluate(marks) < drawn
     assert f"only virtual cluster {name}." in visit.page.locator("#q-queuing-queue-delay .only").inner_text()
-    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("Covers the whole log")
+    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("This answer covers the whole log")
     assert visit.page.locator("#filter-status").inner_text() == f"Only virtual cluster {name}."
     choice.select_option(index=0)
     visit.charts()

@@ -74,7 +74,7 @@ def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
     assert _domain(spec) == ["5-8", ">8"]
     # One size is a number, which the sentence says.
     assert charts("locality/relaxation", rows[2:]) == []
-    assert chart.note == "Paler: fewer than 30 jobs."
+    assert chart.note == "Pale bars: fewer than 30 jobs."
 
 
 def test_dedicated_draws_sizes_in_order(golden: Golden) -> None:

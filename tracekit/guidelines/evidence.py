@@ -40,7 +40,7 @@ class Evidence:
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
-        """Return a sentence for each capability that is missing from the Trace or, if none is, for each missing table."""
+        """Return a sentence for each missing capability of the Trace or, if none is missing, for each missing table."""
         sentences = []
         for name in needs:
             found = self.trace.capabilities.get(name)

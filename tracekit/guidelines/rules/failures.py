@@ -127,8 +127,8 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
                 "the time on the pool."
             ),
             (
-                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are chosen to save the most, "
-                "so the saving is slightly optimistic."
+                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are chosen to save the "
+                "most, so the saving is slightly optimistic."
             ),
         ),
         text=text,
@@ -207,8 +207,8 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
             ),
             (
                 "As in failures/lost_work with rule=retried, attempts are cut short if they failed, were preempted or "
-                "lost a node, or if they ended in an unknown way and were retried. Checkpoints are unknown, so work that "
-                "jobs already save today is not subtracted."
+                "lost a node, or if they ended in an unknown way and were retried. Checkpoints are unknown, so work "
+                "that jobs already save today is not subtracted."
             ),
         ),
         text="" if failures else none,

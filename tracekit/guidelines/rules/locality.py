@@ -130,12 +130,12 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_wait_for_locality(evidence: Evidence) -> Finding:
-    """Measure the loss from spreading, for equal size and number of neighbours, and the cost of waiting for fewer nodes.
+    """Measure the loss from spreading at equal size and number of neighbours, and the cost of waiting for fewer nodes.
 
     drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for this size. It uses
     samples taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node.
-    The strata are weighted by their spread samples. Strata with fewer than five attempts on either side are excluded. If
-    neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
+    The strata are weighted by their spread samples. Strata with fewer than five attempts on either side are excluded.
+    If neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
     neighbours and a job on whole nodes has none.
 
     extra_wait_share: for the spread attempts of these sizes, the sum of extra_wait_us from the locality_waits timeline
@@ -169,9 +169,8 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "For each size, attempts on the fewest nodes seen for this size are compared with attempts on more nodes "
-                "that have the same number of other jobs (0, 1, 2, 3 or more) on one of "
-                "their nodes."
+                "For each size, attempts on the fewest nodes seen for this size are compared with attempts on more "
+                "nodes that have the same number of other jobs (0, 1, 2, 3 or more) on one of their nodes."
             ),
             "Spread jobs are not a random sample: they may differ from other jobs in more than their nodes.",
             (

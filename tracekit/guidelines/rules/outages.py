@@ -99,8 +99,8 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
                 "values before you change anything."
             ),
             (
-                "The best interval is Daly's, for a rate of stops that is assumed constant and equal for all nodes. The "
-                "gain follows from renewal theory for long-running jobs."
+                "The best interval is Daly's, for a rate of stops that is assumed constant and equal for all nodes. "
+                "The gain follows from renewal theory for long-running jobs."
             ),
         ),
         rows=rows,
@@ -245,9 +245,9 @@ def _find_keep_spares(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The replay with "
-                "spares shows how much of this wait more reserve nodes would save, and how much longer other jobs would "
-                "wait."
+                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The replay "
+                "with spares shows how much of this wait more reserve nodes would save, and how much longer other "
+                "jobs would wait."
             ),
         ),
         text="" if len(stopped) else "No outage stopped a job on two or more nodes that continued later.",
@@ -304,9 +304,9 @@ def _find_repair_lemons(evidence: Evidence) -> Finding:
         notes=(
             *answer.notes,
             (
-                "A lemon is a node whose failure rate is above twice the cluster's with a probability of at least 95 %, "
-                "given the records of all nodes. This guideline is about node outages, and drain-nodes is about jobs "
-                "that fail on a node."
+                "A lemon is a node whose failure rate is above twice the cluster's with a probability of at least "
+                "95 %, given the records of all nodes. This guideline is about node outages, and drain-nodes is about "
+                "jobs that fail on a node."
             ),
         ),
         rows=tuple(lemons.select(_LEMON_COLUMNS).iter_rows(named=True)) if len(lemons) else (),

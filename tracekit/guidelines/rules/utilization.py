@@ -52,7 +52,7 @@ def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFram
 
 
 def _share_of(jobs: pl.DataFrame, chosen: pl.Expr, hours: str = "gpu_hours") -> tuple[Number, pl.DataFrame, float]:
-    """Return some jobs' `hours` as a share of all GPU-hours, the number of these jobs, and the sum of their `hours`."""
+    """Return some jobs' `hours` as a share of all GPU-hours, these jobs, and the sum of their `hours`."""
     sums = jobs.select("day", "gpu_hours", chosen=pl.when(chosen).then(hours).otherwise(0.0))
     share = over_days(sums, ratio("chosen", "gpu_hours"), n=len(jobs))
     return share, jobs.filter(chosen), float(sums["chosen"].sum())

@@ -125,7 +125,7 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
             "spread": Number(p90 / p10 if p90 is not None and p10 else None, len(jobs)),
             "again_share": Number(again / len(jobs), len(jobs)),
         },
-        notes=("Service is run time times GPUs. A job is a repeat if an earlier job has the same user, name and GPUs.",),
+        notes=("Service is run time times GPUs. A job is a repeat if an earlier job has its user, name and GPUs.",),
     )
 
 
@@ -235,8 +235,8 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
         notes=(
             (
                 f"The 8 busiest hours are {', '.join(f'{hour} h' for hour in sorted(hours))} "
-                f"({evidence.trace.timezone}). They are chosen from the same jobs, so even uniform arrivals give slightly "
-                "more than a third."
+                f"({evidence.trace.timezone}). They are chosen from the same jobs, so even uniform arrivals give "
+                "slightly more than a third."
             ),
         ),
     )
