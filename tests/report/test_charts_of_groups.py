@@ -100,7 +100,7 @@ def test_reasons_are_drawn_by_number_and_by_cost() -> None:
     row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
     other = {**row, "reason": "Out of memory"}
     titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in charts("failures/reasons", [row, other])]
-    assert titles == ["failed attempts", "GPU-hours of failed attempts"]
+    assert titles == ["failed runs", "GPU-hours of failed runs"]
     assert len(charts("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
 
 

@@ -67,8 +67,8 @@ def undrawn(model: WorkloadModel) -> list[str]:
             found.append(f"no plot of the {_measure(entry)} of {_who(entry)}: {counted(entry['n'], 'jobs')}, {why}")
     if small:
         found.append(
-            f"no plot of {counted(small, 'groups')} by status, which have fewer than {LEAST_JOBS} jobs and the shape of"
-            " a larger group"
+            f"no plot of {counted(small, 'groups')} by status with fewer than {LEAST_JOBS} jobs and the shape of a"
+            " larger group"
         )
     if tenants:
         found.append(f"no plot of {counted(tenants, 'VCs')}: their fits are only in the model")

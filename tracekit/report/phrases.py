@@ -115,9 +115,9 @@ def drawn_note(shown: int, known: int, what: str) -> str:
     Examples
     --------
     >>> drawn_note(3, 5, "largest users"), drawn_note(5, 5, "largest users")
-    ('Shown: 3 of 5, the largest users.', '')
+    ('Shown: the 3 largest users. Not shown: 2 more.', '')
     """
-    return f"Shown: {shown} of {known}, the {what}." if known > shown else ""
+    return f"Shown: the {shown} {what}. Not shown: {known - shown} more." if known > shown else ""
 
 
 def sample_size(number: int) -> str:

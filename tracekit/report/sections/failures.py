@@ -282,7 +282,7 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst["failed_share"] is None:
         return text + "."
     if not worst["failed_share"]:
-        return f"{text}. All of these jobs succeeded in the end{sample_size(worst['jobs'])}."
+        return f"{text}. None of these jobs failed in the end{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
     return f"{text}. Of these jobs, {percent(worst['failed_share'])} {ended}{sample_size(worst['jobs'])}."
