@@ -92,9 +92,7 @@ def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: 
     from tracekit.guidelines.interface import LackingError
 
     queries = list_queries()
-    facts = faults.run_or(
-        QueryDefaults(), "the choice of query parameters", query_defaults, evidence.trace, capacity
-    )
+    facts = faults.run_or(QueryDefaults(), "the choice of query parameters", query_defaults, evidence.trace, capacity)
 
     def asked(query: Query) -> Answer | Unanswered:
         try:

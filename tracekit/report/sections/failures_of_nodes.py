@@ -1,6 +1,4 @@
-"""Node failures: nodes that fail more often than by chance, and when outages occur, what they cost and which gangs
-they hit.
-"""
+"""Node failures: suspect nodes, and when outages occur, what they cost and which gangs they hit."""
 
 from __future__ import annotations
 
