@@ -317,7 +317,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
     Raises
     ------
     LackingError
-        The Trace lacks attempts.
+        The Trace has no attempts.
     """
     interval, cost = float(ASSUMED.interval_s), ASSUMED.cost_s
     params = {

@@ -56,7 +56,7 @@ class Evidence:
         Raises
         ------
         LackingError
-            The Trace lacks what the query needs.
+            Something that the query needs is missing from the Trace.
         """
         return self._once(find_query(name), params)
 
@@ -85,7 +85,7 @@ class Evidence:
         Raises
         ------
         LackingError
-            The Trace lacks a table that a timeline needs.
+            A table that a timeline needs is missing from the Trace.
         QueryError
             The statement fails.
         """

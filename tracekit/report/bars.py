@@ -60,7 +60,7 @@ def bars(
     none = {c for c in measures if not occurring(rows, c)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
-    # A measure keeps its colour even if the other measures are not drawn.
+    # A measure keeps its colour even if the other measures are not shown.
     hues = {words: colour(f"series-{numbered[words]}") for words in drawn.values()}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}

@@ -87,7 +87,7 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     changing = capacity["word"].startswith(_LARGEST)
     if gpus is not None:
-        moment = "; shares use the number at each point in time" if changing else ""
+        moment = " (shares use the number at each point in time)" if changing else ""
         same = owned is not None and (changing or round(owned) == gpus)
         used_for = "shares of the whole cluster, over time and by hour" if same else "the cluster as a whole"
         found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
@@ -191,7 +191,7 @@ def build_report(
             replay,
             facts.tenant,
             faults.run_or(None, "what changed", what_changed, found, unanswered),
-            faults.run_or([], "what the log lacks", lacks_of, trace, found),
+            faults.run_or([], "what is missing from the log", lacks_of, trace, found),
         ),
     )
 

@@ -367,8 +367,8 @@ FAMILY = Question(
     rule=_FAMILY_RULE,
     columns=(
         _C("measure", "text", "until end or demand"),
-        _C("gpu_class", "class", "size class; 'all' is every job"),
-        _C("status", "text", "how the jobs ended; 'all' is every job"),
+        _C("gpu_class", "class", "size class, or 'all' for all jobs"),
+        _C("status", "text", "how the jobs ended, or 'all' for all jobs"),
         _C("jobs", "jobs", "jobs of the group with a run time"),
         _C("censored_share", "share", "share of these jobs that are right-censored"),
         _C("family", "text", "chosen family (the one with the lowest BIC)"),
@@ -389,7 +389,7 @@ MATCH = Question(
     question="How well do the fitted run times match the observed ones?",
     rule=_MATCH_RULE,
     columns=(
-        _C("gpu_class", "class", "size class; 'all' is every job"),
+        _C("gpu_class", "class", "size class, or 'all' for all jobs"),
         _C("share", "share", "share of the jobs that run at most this long"),
         _C("observed_s", "s", "observed run time at this share"),
         _C("fitted_s", "s", "fitted run time at this share"),

@@ -162,7 +162,7 @@ def _remarks(
         still = " (including running jobs)" if running else ""
         over_time["held_share"] = others["held_share"] = f"{of}, up to the last submission{still}"
     if telemetry is not None and "busy_share" in known:
-        over_time["used_share"] = f"of all GPUs: {telemetry}"
+        over_time["used_share"] = f"of all GPUs ({telemetry})"
     bad = (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
     ends = [", ".join(f"{percent(known[name])} {word}" for name, word in bad if known.get(name))]
     if unknown >= _FEW_UNKNOWN:
@@ -178,7 +178,7 @@ def _remarks(
     if running:
         more = known.get("running_gpu_hours", 0)
         held = f" took {count(round(more))} more" if more >= 1 else f" {'is' if running == 1 else 'are'} not counted"
-        others["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
+        others["gpu_hours"] = f"of finished runs ({counted(running, 'jobs')} still running at the end{held})"
     if "mean_queue_s" in known:
         median = known.get("cpu_median_queue_s") if mixed else None
         cpu = "" if median is None else f"median of CPU jobs: {duration(median)}"
@@ -189,7 +189,7 @@ def _remarks(
         more_jobs = " and ".join(f"{count(known[name])} {what}" for name, what in kinds if known.get(name))
         others["jobs"] = f"submitted, plus {more_jobs}"
         if "cpu_median_run_s" in known:
-            others["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
+            others["median_run_s"] = f"{_RUN} (CPU jobs: {duration(known['cpu_median_run_s'])})"
     return {k: v for k, v in over_time.items() if v}, {k: v for k, v in others.items() if v}
 
 
@@ -237,7 +237,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     cost = "GPUs of nodes are unknown" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
         cost += f" on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
-    going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
+    going_on = f" ({counted(known['going_on'], 'events')} had not ended)" if known["going_on"] else ""
     # A rate per hour or day would be too small to read.
     yearly = f"{count(round(known['outages_per_node_year'], 2))} per node per year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
@@ -268,15 +268,15 @@ STATES = {
 }
 """Sentences about waits. The page's script fills in the values for a part."""
 HELD = {
-    "full": "{waits}; the cluster is full: {held} of its GPU time is allocated.",
-    "free": "{waits}; {free} of the GPU time is unallocated.",
-    "part": "{waits}; {held} of the GPU time is allocated to them.",
+    "full": "{waits}. The cluster is full: {held} of its GPU time is allocated.",
+    "free": "{waits}. Of the GPU time, {free} is unallocated.",
+    "part": "{waits}. Of the GPU time, {held} is allocated to them.",
     "unknown": "{waits}.",
 }
 """Sentences about the allocated GPU time of a cluster or of a part of its jobs, or if it is unknown."""
 MUCH_LOST = 1 / 3
-"""If interrupted runs may have lost at least this share of the allocated GPU time, the first sentence says so."""
-LOST = "interrupted runs lost up to {lost} of the allocated GPU time"
+"""If interrupted runs may have lost at least this share of the allocated GPU time, the first screen says so."""
+LOST = "Interrupted runs lost up to {lost} of the allocated GPU time."
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "It is unknown which jobs have GPUs.",
@@ -306,7 +306,7 @@ def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
 
 
 def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
-    """Write one sentence on how long jobs wait and how full the cluster is, or '' if this is unknown.
+    """Say how long jobs wait and how full the cluster is, or return '' if this is unknown.
 
     With `some`, the answers cover only some of the cluster's jobs and do not show how full the cluster is.
     """
@@ -327,4 +327,4 @@ def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
     shares = {} if held is None else {"held": percent(held), "free": percent(1 - held)}
     said = HELD[form].format(waits=waits, **shares)
     lost = sum(row["lost_share"] or 0 for row in rows_of(answers, "failures/lost_work"))
-    return said if lost < MUCH_LOST else f"{said.removesuffix('.')}; {LOST.format(lost=percent(lost))}."
+    return said if lost < MUCH_LOST else f"{said} {LOST.format(lost=percent(lost))}"

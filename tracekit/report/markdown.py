@@ -63,7 +63,7 @@ def _opening(report: Report) -> list[str]:
         lines.append(f"- **{escaped(lack['text'])}** {cure}")
     lines += [""]
     lines += [escaped(summary["about"]), ""]
-    lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
+    lines += [f"{escaped(report['time']['text'])}. Source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
     lines += ["", *(f"- {escaped(' '.join(filter(None, (d['text'], d['more']))))}" for d in summary["doubts"])]
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]

@@ -376,9 +376,9 @@ class Summary(TypedDict):
     lacks: list[Lack]
     """What is missing from the log (shown first)."""
     about: str
-    """One sentence that describes the cluster."""
+    """A description of the cluster."""
     state: str
-    """One sentence on how long jobs wait and how full the cluster is, or empty if this is unknown."""
+    """How long jobs wait and how full the cluster is, or empty if this is unknown."""
     heading: str
     """Heading of the suggested changes."""
     changes: list[SuggestedChange]

@@ -116,10 +116,10 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
         did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
         unknown = known.get("jobs_of_unknown_size")
         did += f" ({count(unknown)} more of unknown size)" if unknown else ""
-    span = f"; the log spans {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
+    span = f"The log spans {span_words(when['span_s'])}." if when is not None and when["span_s"] else ""
     were = "was" if known["jobs"] == 1 else "were"
     did = f"{who} submitted {did}" if who else f"{did} {were} submitted"
-    return f"{place}; {did}{span}{_outages(answers)}."
+    return " ".join(filter(None, (f"{place}.", f"{did}.", span, _outages(answers))))
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
@@ -140,13 +140,13 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
 
 
 def _outages(answers: Mapping[str, Answer]) -> str:
-    """End the sentence about a cluster with jobs with a clause on outages, or return '' if no outage is known."""
+    """Write the sentence on outages of a cluster with jobs, or return '' if no outage is known."""
     known = metrics(answers, MACHINES)
     share = known.get("availability_share")
     if not known.get("outages") or share is None:
         return ""
     outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
-    return f"; its nodes were in service {percent(share)} of the time, with {outages} on {hit}"
+    return f"Its nodes were in service {percent(share)} of the time, with {outages} on {hit}."
 
 
 def _costly(rows: list[Row]) -> str:
@@ -157,7 +157,7 @@ def _costly(rows: list[Row]) -> str:
     if worst is None:
         return " Their causes are unknown." if unnamed else ""
     text = f" The cause with the most hours is {shorten(worst['cause'], 30)} ({percent(worst['share'])})"
-    return f"{text}; for {percent(unnamed)} of the hours the cause is unknown." if unnamed else f"{text}."
+    return f"{text}. For {percent(unnamed)} of the hours, the cause is unknown." if unnamed else f"{text}."
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:

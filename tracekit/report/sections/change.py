@@ -25,7 +25,7 @@ _NAMED = 3
 _DRAWN = 15
 """Maximum number of changes in the chart for parts of the jobs."""
 _FURTHEST = 3.0
-"""Largest relative change drawn to scale."""
+"""Largest relative change shown to scale."""
 _LINE = 24
 """Maximum length of an axis label [characters]."""
 _COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "series-5"}
@@ -33,14 +33,14 @@ _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too
 
 
 def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what changed by job size; changes of the whole log are in the opening of the page."""
+    """Say what changed by job size. Changes of the whole log are in the opening of the page."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     if not whole:
         return None
     text = _summary(parts, "by size of job", lambda r: f"{r['measure']} of {r['scope']}")
     if any(r["scope"] == GPU_JOBS for r in whole):
-        text += " Jobs here are GPU jobs; CPU jobs are a separate size class."
+        text += " Only GPU jobs are compared by size. CPU jobs are a separate size class."
     return text.strip() or None
 
 

@@ -66,19 +66,19 @@ def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
 
 def _compared(shares: list[Row]) -> str | None:
     """Say which sizes are unsuccessful most and least often."""
-    among = scope(shares, "jobs", what="such jobs")
+    among = scope(shares, "jobs", what="jobs with a known end")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
     if low is None or high is None:
         return None
     if len(shares) < 2:
-        return f"{_say(high)}; other sizes have fewer than {FEW} such jobs." if among else f"{_say(high)}."
+        return f"{_say(high)}. Other sizes have fewer than {FEW} of these jobs." if among else f"{_say(high)}."
     if low["share"] == high["share"] or _alike(shares):
         which = f" (sizes{among})" if among else ""
         return f"{_range(low, high)}{which}."
     return (
-        f"{_say(high)}, the most of any size{among};"
-        f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{_parts(low)}"
+        f"{_say(high)}, the largest share of any size{among}."
+        f" The share is smallest for {gpu_jobs(low['gpu_class'])}: {percent(low['share'])}{_parts(low)}"
         f"{sample_size(low['jobs'])}."
     )
 
@@ -176,7 +176,7 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     if most["unsuccessful_share"] is not None:
         late = most.get("timeout_share") or 0
-        text += f"; {percent(most['unsuccessful_share'])} of them never succeed"
+        text += f". Of these jobs, {percent(most['unsuccessful_share'])} never succeed"
         text += f", {percent(late)} because they time out" if late else ""
     return text[0].upper() + text[1:] + "."
 
@@ -214,7 +214,7 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return text + "."
     if costly is common:
         return f"{text}, and {percent(costly['rtf_demand_share'])} of their GPU time."
-    return f"{text}; {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
+    return f"{text}. {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
 
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:

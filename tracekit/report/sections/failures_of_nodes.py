@@ -317,11 +317,11 @@ def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     text = (
         f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, based on"
-        f" {counted(every['failures'], 'failures')} of {count(every['failed_nodes'])} of the"
+        f" {counted(every['failures'], 'failures')} on {count(every['failed_nodes'])} of the"
         f" {counted(every['nodes'], 'nodes')}"
     )
     what = _law(every)
-    return f"{text}; {what}." if what else f"{text}."
+    return f"{text}. {what[0].upper()}{what[1:]}." if what else f"{text}."
 
 
 def _law(row: Row) -> str:

@@ -133,7 +133,7 @@ _OUTAGES = (
 
 _VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
 """Added to the explanation of queueing if the trace has VCs."""
-_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may use at once."
+_TENANTS = " Jobs are grouped {by}. The quota of {a} is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
 
 

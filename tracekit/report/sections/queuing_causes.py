@@ -148,7 +148,7 @@ def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     if not whole["told"]:
         return f"No wait was forecast, because {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs."
-    few = f"; {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs" if whole["too_few"] else ""
+    few = f" ({counted(whole['too_few'], 'jobs')} had too few similar earlier jobs)" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["inside_share"])
     return f"{held} of the waits{n} were within the interval forecast at submission{few}."

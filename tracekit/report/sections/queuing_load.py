@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""If a smaller share of the GPUs is allocated, the log probably lacks jobs of the cluster."""
+"""If a smaller share of the GPUs is allocated, jobs of the cluster are probably missing from the log."""
 
 CLUSTERS = 4
 """Maximum number of clusters shown."""
