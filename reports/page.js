@@ -5,14 +5,14 @@
   var failed = 0;
   var drawn = new Map();
 
-  // Draw a chart in its placeholder; the promise resolves to the view, or to null if the chart could not be drawn.
+  // Draw a chart in its placeholder. The promise resolves to the view, or to null if the chart could not be drawn.
   function embed(id, spec, datasets) {
     var place = document.getElementById(id);
     var whole = Object.assign({}, spec, { datasets: datasets });
     // The interpreter (ast) evaluates Vega's expressions without eval, which the page's policy forbids.
     var options = { renderer: "svg", actions: false, ast: true, config: data.config, hover: false };
     return window.vegaEmbed(place, whole, options).catch(function (error) {
-      place.textContent = "This chart could not be drawn; the table below has its numbers.";
+      place.textContent = "This chart could not be shown. The table below has its numbers.";
       place.removeAttribute("role");
       place.removeAttribute("aria-label");
       console.error(id, error);
@@ -41,7 +41,7 @@
     return new Promise(function (done) { setTimeout(done, 0); });
   }
 
-  // Tabs of a report: one is shown, and its name is in the address.
+  // Tabs of a report. One tab is shown, and its name is in the address.
   var tabs = Array.from(document.querySelectorAll(".tab"));
   var tab_links = Array.from(document.querySelectorAll(".tabs a"));
 
@@ -69,7 +69,7 @@
     show_tab();
     window.addEventListener("hashchange", function () {
       show_tab();
-      // Move the focus to the chosen tab; for a question, the browser does so by itself.
+      // Move the focus to the chosen tab. For a question, the browser does this itself.
       var part = document.getElementById(location.hash.slice(1));
       if (part && part.classList.contains("tab")) part.focus({ preventScroll: true });
     });
@@ -90,12 +90,12 @@
     })
     .then(drawn_all);
 
-  // Filters by part of the cluster and by time: table rows and charts with such data; parts.js handles the rest.
+  // Filters by part of the cluster and by time, for table rows and charts with these data. parts.js handles the rest.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
   var since = document.getElementById("since"), until = document.getElementById("until");
   var show_all = document.getElementById("all");
   var shown = data.parts ? data.parts.shown : [];
-  // Times of a part that begin or end within a span; only a server can answer for them.
+  // Times of a part that begin or end within a span. Only a server can answer for these times.
   var between = [null, null];
 
   function wanted() {
@@ -104,7 +104,7 @@
     return found;
   }
 
-  // The chosen spans: the first, and the one after the last; null if all are chosen.
+  // The first chosen span and the span after the last one, or null if all spans are chosen.
   function spans() {
     if (!since) return null;
     var first = Number(since.value), last = Number(until.value);
@@ -133,7 +133,7 @@
     return found;
   }
 
-  // Categories without rows are removed from the axis, and a shorter period is drawn at full width.
+  // Categories without rows are removed from the axis, and a shorter period fills the full width.
   function prune(node, rows, whole, time) {
     if (!node || typeof node !== "object") return;
     Object.keys(node).forEach(function (key) { prune(node[key], rows, whole, time); });
@@ -151,7 +151,7 @@
     node.scale.domain = kept;
   }
 
-  // A layer without rows, such as the label at the end of a line, would get axes without a domain.
+  // A layer without rows, such as the label at the end of a line, would have axes without a domain.
   function drop_empty(node, datasets) {
     if (!node || typeof node !== "object") return;
     if (Array.isArray(node.layer)) {
@@ -164,13 +164,13 @@
     if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
     drawn.delete(chart.id);
     var place = document.getElementById(chart.id), figure = place.closest("figure");
-    place.textContent = rows ? "" : "Nothing is drawn for this choice.";
+    place.textContent = rows ? "" : "There is nothing to show for this choice.";
     // If there are several charts, hide those with nothing to draw.
     figure.hidden = !rows && Boolean(figure.parentElement.querySelector("figure:not([hidden]) .plot svg"));
     return rows ? draw(chart, spec, datasets) : Promise.resolve();
   }
 
-  // Return the function that draws a chart for a choice; null if its data do not support the choice.
+  // Return the function that draws a chart for a choice, or null if the chart's data do not support the choice.
   function narrowed(chart, filter, time) {
     var names = named(chart.spec, []);
     var before = chart.part || [{}, null];
@@ -186,7 +186,7 @@
       rows = rows.concat(datasets[n]);
     });
     prune(spec, rows, spec, time);
-    // The ends of lines, with their labels, may lie outside the chosen time.
+    // The ends of lines, with their labels, may be outside the chosen time.
     var legend = document.getElementById(chart.id).closest("figure").querySelector(".legend.ends");
     if (legend) legend.classList.toggle("unseen", !time);
     if (rows.length) drop_empty(spec, datasets);
@@ -225,7 +225,7 @@
     article.querySelector("h3").insertAdjacentElement("afterend", note);
   }
 
-  // Number of the current choice: a later choice takes over drawing from an earlier one.
+  // Number of the current choice. A later choice takes over drawing from an earlier choice.
   var choice = 0;
 
   function apply() {
@@ -260,7 +260,7 @@
     if (words) {
       document.querySelectorAll("article").forEach(function (article) {
         if (article.querySelector(".only")) return;
-        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence covers the whole log." : "Covers the whole log: this filter does not apply to this answer.");
+        remark(article, touched.has(article) ? "Below, only " + words + ". The sentence covers the whole log." : "This answer covers the whole log, because the filter does not apply to it.");
       });
     }
     Promise.all(event.detail.waits).then(function () {
@@ -303,7 +303,7 @@
       apply();
     });
   }
-  // All choices together: names by filter, and times from the page or other times that only a server can answer for.
+  // All choices: names by filter, and times from the page or other times for which only a server can answer.
   function choose_all(where, first, last) {
     selects.forEach(function (s) {
       var value = where[s.dataset.filter];
@@ -327,7 +327,7 @@
 
   if (show_all) show_all.addEventListener("click", function () { choose_all({}, null, null); });
 
-  // The first sentence and numbers, for a part and again for the whole log.
+  // Show the first sentence and numbers for a part, and again for the whole log.
   var state = document.querySelector("#state bdi"), stated = state && state.textContent;
   var cards = Array.from(document.querySelectorAll(".cards [data-number]")).map(function (card) {
     return { name: card.dataset.number, card: card, before: card.innerHTML };
@@ -337,7 +337,7 @@
     if (state) state.textContent = words;
   }
 
-  // `told` has the text of a number, the path of its sparkline and, if known, its change and note.
+  // `told` contains a number's text, the path of its sparkline and, if known, its change and note.
   function tell_number(one, told) {
     function within(name) { return one.card.querySelector(name); }
     within(".value").textContent = told.text;
@@ -358,7 +358,7 @@
     cards.forEach(function (one) { one.card.innerHTML = one.before; });
   }
 
-  // Numbers that are known only for the whole log.
+  // Hide numbers that are known only for the whole log.
   function mark_whole(narrowed) {
     document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
       card.classList.toggle("of-whole", narrowed);
@@ -392,7 +392,7 @@
     });
   }
 
-  // For printing, charts are drawn for their space on paper, slightly wider and lower, so that fonts match the text.
+  // For printing, charts are drawn for their space on paper, slightly wider and lower, so their fonts match the text.
   var SHEET = 760, HALF = 400, THIRD = 300, LOWER = 0.8, LEAST = 140;
 
   function paper_width(place) {
@@ -405,7 +405,7 @@
     drawn.get(id).view.width(width).height(height).run();
   }
 
-  // Nothing can be unfolded on paper: important details are opened for printing and closed again afterwards.
+  // Nothing can be unfolded on paper, so important details are opened for printing and closed again afterwards.
   var opened = [], sizes = new Map();
   window.addEventListener("beforeprint", function () {
     if (sizes.size) return;

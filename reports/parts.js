@@ -51,7 +51,7 @@
 
   var NUMBERS = ["jobs", "started", "wait_s", "completed", "ended", "held", "waiting"];
 
-  // The positions of the chosen values among the names; null if a value has none, so nothing is known about it.
+  // The positions of the chosen values among the names, or null if a value has no position and is therefore unknown.
   function places(where) {
     var found = {};
     return Object.keys(where).every(function (name) {
@@ -73,7 +73,7 @@
     return one;
   }
 
-  // Sum rows by the group that `of` returns; `of` may return null to skip a row.
+  // Sum rows by the group that `of` returns. `of` may return null to skip a row.
   function sum(rows, chosen, time, of) {
     var names = Object.keys(chosen), columns = names.map(function (n) { return rows[n] || []; });
     var wanted = names.map(function (n) { return chosen[n]; });
@@ -91,7 +91,7 @@
     return found;
   }
 
-  // Owned GPUs and the utilization of all GPUs belong to nodes, not jobs, so only the cluster filter applies.
+  // Owned GPUs and the utilization of all GPUs belong to nodes and not to jobs, so only the cluster filter applies.
   function add_machines(found, chosen, time, of) {
     var rows = parts.sums, only = Object.keys(chosen).every(function (n) { return n === "cluster"; });
     for (var i = 0; i < rows.span.length; i++) {
@@ -120,7 +120,7 @@
     };
   }
 
-  // The 90th percentile of a part's waits, from job counts by wait class; null if they are unknown.
+  // The 90th percentile of a part's waits, from job counts by wait class, or null if these are unknown.
   function percentile(chosen, time) {
     var blocks = table_of(chosen, parts.waits, parts.user_waits);
     var block = (blocks || []).find(function (rows) {
@@ -176,7 +176,7 @@
     mean_wait_s: duration, waited_h: hours, held_share: percent, used_share: percent, completed_share: percent
   };
 
-  // As `runs` in tracekit/report/telling.py: no line for a single number or for zeros only.
+  // As `runs` in tracekit/report/telling.py: no line for a single number or for only zeros.
   function sparkline(series) {
     var most = Math.max.apply(null, series.map(function (v) { return v || 0; }));
     if (!most || series.filter(function (v) { return v !== null; }).length < 2) return "";
@@ -199,7 +199,7 @@
       var both = known && series.length > 1 && ends.every(function (v) { return v !== null; });
       var note = words.of_part[name];
       if (!known) {
-        note = !found ? "the page has no separate numbers for this part"
+        note = !found ? "the page has no numbers for this part"
           : words.lacking[name === "used_share" && of_jobs ? "machines" : "none"];
       } else if (name === "mean_wait_s") {
         note = found.p90_wait_s === null ? "of this part's jobs"
@@ -228,7 +228,7 @@
     return filled(words.held[ending], { waits: waits, held: percent(held), free: percent(1 - held) });
   }
 
-  // The strip shows its own rows if only a time is chosen, otherwise the sums of the part by span.
+  // The strip shows its own rows if only a time is chosen, otherwise the part's sums by span.
   function lengths_s() {
     var found = told.edges.map(function () { return 0; });
     parts.sums.time_s.forEach(function (s, i) { found[parts.sums.span[i]] += s; });
@@ -348,7 +348,7 @@
     handle.setAttribute("aria-valuetext", time_words(time));
   }
 
-  // The time that a key selects among `spans`; null means all, undefined means that the key does nothing.
+  // The time that a key selects among `spans`. Null means all times, and undefined means that the key does nothing.
   function keyed(event, time, spans) {
     var step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key], length = time ? time[1] - time[0] : 1;
     if (event.altKey || event.ctrlKey || event.metaKey) return undefined;
@@ -368,7 +368,7 @@
     handle.className = "handle screen";
     handle.tabIndex = 0;
     var said = { role: "slider", "aria-valuemin": "0", "aria-valuemax": String(spans - 1),
-      "aria-label": "Time shown: arrow keys move it, with Shift they change its length, Escape shows all" };
+      "aria-label": "Time shown. Arrow keys move it, Shift with arrow keys changes its length, and Escape shows all" };
     Object.keys(said).forEach(function (name) { handle.setAttribute(name, said[name]); });
     handle.addEventListener("keydown", function (event) {
       var time = keyed(event, aimed === undefined ? part && part.time : aimed, spans);
@@ -379,7 +379,7 @@
       mark_handle(aimed);
       show_numbers(part ? part.chosen : {}, aimed, true);
       clearTimeout(waiting);
-      // Redraw the charts when no key has been pressed for a moment.
+      // Redraw the charts when no key has been pressed for a short time.
       waiting = setTimeout(function () {
         var chosen = aimed || [0, spans];
         aimed = undefined;
@@ -390,7 +390,7 @@
     mark_handle(null);
   }
 
-  // A server computes the numbers of a choice from the Trace; while a time is dragged, the page computes them.
+  // A server computes the numbers for a choice from the Trace. While a time is dragged, the page computes them.
   function show_numbers(chosen, time, dragged) {
     var none = !time && !Object.keys(chosen || {}).length;
     if (none) page.first.tell_whole();
@@ -404,7 +404,7 @@
     show_closer(chosen || {}, time);
   }
 
-  // The table of numbers by part; each name is a button that chooses the part.
+  // The table of numbers by part. Each name is a button that chooses the part.
   var by = document.getElementById("closer-by"), table = document.getElementById("closer-table");
   var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "total wait"], ["held_share", "GPU time allocated"],
     ["completed_share", "GPU time completed"]];
@@ -431,7 +431,7 @@
     var found = sum(rows, rest, time, group);
     var owned = add_machines(new Map(), rest, time, name === "cluster" ? group : function () { return 0; });
     table.textContent = "";
-    cell(table, "caption", "The numbers part by part", "unseen");
+    cell(table, "caption", "Numbers by part", "unseen");
     var head = document.createElement("tr");
     var thead = document.createElement("thead"), body = document.createElement("tbody");
     thead.append(head);
@@ -465,7 +465,7 @@
     });
     if (groups.length > FEW) {
       var last = document.createElement("tr");
-      cell(last, "td", groups.length - FEW + " more wait less").colSpan = columns.length + 1;
+      cell(last, "td", groups.length - FEW + " more with less waiting").colSpan = columns.length + 1;
       last.className = "rest";
       body.append(last);
     }
@@ -510,7 +510,7 @@
     document.documentElement.dataset.parts = "READY";
   });
   document.addEventListener("tracekit:part", function (event) {
-    // Without charts there is nothing to wait for.
+    // If there are no charts, there is nothing to wait for.
     if (!event.detail.waits) return;
     if (parts) show(event.detail); else packed.then(function () { show(event.detail); });
   });

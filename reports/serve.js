@@ -5,7 +5,7 @@
   var status = document.getElementById("part-status"), back = document.getElementById("part-clear");
   if (!data.asked || !status) return;
 
-  // The requested part, its number, and its answers so far; an answer with another number comes too late.
+  // The requested part, its number, and its answers so far. An answer with another number is too late.
   var query = "", turn = 0, running = null, answered = new Set(), views = new Map(), failed = 0, asked_words = "";
 
   function query_of(detail) {
@@ -57,7 +57,7 @@
   function put(article, answer) {
     var box = box_of(article);
     forget(article);
-    box.innerHTML = answer.html;  // rendered by tracekit with every name escaped; the page's policy blocks its scripts
+    box.innerHTML = answer.html;  // rendered by tracekit with every name escaped, and the page's policy blocks its scripts
     article.classList.add("asked");
     box.removeAttribute("aria-busy");
     views.set(article.id, []);
@@ -91,7 +91,7 @@
     tell("Queried the Trace" + part + ": " + done + (done === 1 ? " answer" : " answers") + " in this tab.");
   }
 
-  // The first sentence and numbers of the part, computed from the Trace; null until they arrive.
+  // The first sentence and numbers of the part, computed from the Trace, or null until they arrive.
   var first = window.tracekit.first, told = null;
 
   function show_first(answer) {
@@ -131,7 +131,7 @@
       .then(function (answer) { if (mine === turn) return take(answer); })
       .catch(function (error) {
         if (mine !== turn) return;
-        take({ error: "the server does not answer; is tracekit serve still running?" });
+        take({ error: "the server does not answer (is tracekit serve still running?)" });
         console.warn(error);
       })
       .then(function () {
@@ -177,7 +177,7 @@
   function ask(detail) {
     var wanted = query_of(detail || {});
     if (wanted === query) {
-      if (told) show_first(told);  // while a time was dragged, the numbers were those of the page
+      if (told) show_first(told);  // while a time was dragged, the page computed the numbers
       return;
     }
     query = wanted;

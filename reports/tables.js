@@ -1,4 +1,4 @@
-// Tables can be sorted by their headings and searched, and each chart offers its data.
+// Tables can be searched and sorted by their headings, and each chart offers its data.
 (function () {
   "use strict";
   var page = window.tracekit;
@@ -7,7 +7,7 @@
   var SIZES = { s: 1, min: 60, h: 3600, d: 86400 };
   var collator = new Intl.Collator("en", { numeric: true });
 
-  // Sort key of a cell: its number, a duration in seconds, or its text; null for an empty cell.
+  // Sort key of a cell: its number, a duration in seconds, or its text, and null for an empty cell.
   function value_of(cell) {
     if (!cell) return null;
     if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
@@ -128,7 +128,7 @@
     var sql = article && article.querySelector("pre[aria-label^=SQL]");
     if (sql) offer(box, "SQL", "Show the query behind this chart", function () { show(sql); });
     var commands = article && article.querySelector("pre[aria-label^=Commands]");
-    if (commands) offer(box, "Command", "Show what computes this chart again", function () { show(commands); });
+    if (commands) offer(box, "Command", "Show the commands that compute this chart again", function () { show(commands); });
     if (figure.closest(".strip")) {
       offer(box, "SQL", "Show the query behind this chart", function () { location.hash = "#q-queuing-cluster-timeline"; });
     }

@@ -106,7 +106,7 @@ PARTS = {
         "tracekit.report.markdown._answer": f"the text of {NAME}",
     },
     "first screen": {
-        "tracekit.report.page.strip": "the strip through time",
+        "tracekit.report.page.strip": "the charts over time",
         "tracekit.report.data.summary": "the first screen",
         "tracekit.report.data.headline": "the first numbers",
     },
@@ -309,7 +309,7 @@ def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
         return works(*args, **more)
 
     monkeypatch.setattr("tracekit.analysis.many.analyze_into", breaks)
-    with pytest.raises(SourceError, match=r"1 of 2 sources failed, first .*ZeroDivisionError: by zero"):
+    with pytest.raises(SourceError, match=r"1 of 2 sources failed, starting with .*ZeroDivisionError: by zero"):
         analyze_many([trace.path, trace.path], tmp_path / "out", fit=False, replay_jobs=0)
     assert len(list((tmp_path / "out").glob("*/report.html"))) == 1
 

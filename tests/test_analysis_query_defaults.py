@@ -67,7 +67,7 @@ def test_intervals_are_so_long_that_a_report_holds_the_load_of_all_vcs(make_trac
 
 def test_a_query_gets_the_parameters_that_it_has() -> None:
     shape = QueryDefaults(gpus=8.0, word="observed", one_status=True, step_s=7200)
-    whole = ["the number of GPUs is the same as in the whole report: observed"]
+    whole = ["the number of GPUs is the same as in the rest of the report: observed"]
     assert parameters_of(find_query("queuing/cluster_timeline"), shape) == ({"gpus": 8.0}, whole)
     assert parameters_of(find_query("queuing/timeline"), shape) == ({"step_s": 7200}, [])
     # Its rule is another one.
@@ -75,7 +75,7 @@ def test_a_query_gets_the_parameters_that_it_has() -> None:
     assert parameters_of(find_query("utilization/cluster_by_hour"), shape) == (by_hour, whole)
     assert parameters_of(find_query("failures/by_user"), shape) == (
         {"rule": "retried"},
-        ["attempts that were retried count as failed, as the source does not record how they ended"],
+        ["runs that were retried count as failed, because the source does not record how they ended"],
     )
     assert parameters_of(find_query("failures/by_user"), QueryDefaults()) == ({}, [])
     # Tries of one job on one node are not independent, as the test of this query takes them.

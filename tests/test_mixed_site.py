@@ -83,14 +83,14 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
     opening = report["opening"]
     # Seven slices are one card; the NPUs are none that is known: 1 + 4 + 4 + 4 GPUs. The array is ten jobs.
     assert opening["about"] == (
-        "A cluster of 5 nodes with 13 GPUs (stated by scontrol) in 3 accounts; 3 users submitted 16 GPU jobs "
-        "(1 more of unknown size); the log spans 6.5 hours."
+        "A cluster of 5 nodes with 13 GPUs (stated by scontrol) in 3 accounts. 3 users submitted 16 GPU jobs "
+        "(1 more of unknown size). The log spans 6.5 hours."
     )
     # Waits of 0, 0, 0, 0.5, 2 and 3.5 h: 6 h of 6 jobs; their 90th percentile lies half way from 2 h to 3.5 h.
     # Held by 14:00: 1 x 4, 4 x 4, 2 x 1.5, 4 x 2, 2 x 4 and 4 x 2 = 47 of 13 x 6 = 78 GPU-hours: the job without an
     # end counts up to its limit.
     assert opening["state"] == (
-        "Jobs wait 1 h on average, and one in ten waits longer than 2.75 h; 39.7 % of the GPU time is unallocated."
+        "Jobs wait 1 h on average, and one in ten waits longer than 2.75 h. Of the GPU time, 39.7 % is unallocated."
     )
     numbers = {one["label"]: (one["value"], one["note"]) for one in report["headline"]}
     assert numbers == {
@@ -98,16 +98,16 @@ def test_every_number_of_the_first_screen_by_hand(analysed: tuple[dict[str, Any]
         "total waiting time": (6.0, "until their first start"),
         "GPUs allocated": (
             pytest.approx(47 / 78),
-            "of 13 GPUs, up to the last submission (jobs that still run included)",
+            "of 13 GPUs, up to the last submission (including running jobs)",
         ),
         # 4 + 16 + 8 + 8 of the 40 GPU-hours, and 4 of 16 jobs.
         "of the GPU time spent on jobs that completed": (pytest.approx(36 / 40), "25.0 % of the jobs completed"),
-        "GPU-hours": (40.0, "of finished runs; 1 job still running at the end took 8 more"),
+        "GPU-hours": (40.0, "of finished runs (1 job still running at the end took 8 more)"),
     }
     lacks = [(lack["name"], lack["text"]) for lack in opening["lacks"]]
     assert lacks == [
-        ("devices", "The GPUs of 1 job are unknown, because of devices such as npu."),
-        ("zone", "Times are read as UTC because the time zone is unknown."),
+        ("devices", "The GPUs of 1 job are unknown because of devices such as npu."),
+        ("zone", "Times are interpreted as UTC because the time zone is unknown."),
     ]
     assert "No problem found" not in opening["heading"]
 

@@ -66,7 +66,7 @@ def test_pictures_of_a_model(model: tuple[Path, subprocess.CompletedProcess[str]
     assert names[:2] == ["arrivals.png", "arrivals.svg"]
     assert "run_time_all.svg" in names
     assert "run_time_class_2-4.svg" in names
-    assert "note: no picture of 12 groups by status: less than 200 jobs" in done.stderr
+    assert "note: no plot of 12 groups by status with fewer than 200 jobs" in done.stderr
     assert (tmp_path / "pictures" / "arrivals.png").read_bytes().startswith(b"\x89PNG")
     assert_one_line(run("fit", path, "--plots", tmp_path / "pictures"), "exists already")
 

@@ -245,8 +245,8 @@ def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
         assert [change.change(rules).quotas for change in changes] == ["idle", "reclaim"]
     refused = {
         Rules(quotas="none"): "enforces no quotas",
-        Rules(quotas="idle"): "lends quotas already",
-        Rules(quotas="reclaim"): "lends quotas already",
+        Rules(quotas="idle"): "already lends quotas",
+        Rules(quotas="reclaim"): "already lends quotas",
     }
     for rules, why in refused.items():
         for change in changes:

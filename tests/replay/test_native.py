@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent
 MODULE = "tracekit.replay.kernel"
 MISSING = "tracekit was installed without its replay engine"
-LEFT_OUT = f"Replays are left out: {MISSING}"
+LEFT_OUT = f"There are no replays: {MISSING}"
 # A module that is None cannot be imported, as if its file were not there.
 WITHOUT = f"import sys; sys.modules['{MODULE}'] = None; from tracekit.__main__ import main; main()"
 

@@ -181,7 +181,7 @@ def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest
     assert [r for r in rows if r != [str(r[1]), r[1], True] or r[1] > 10] == []
     curve = visit.page.locator("#q-queuing-cluster-timeline")
     assert not curve.locator("table").first.is_visible()
-    assert re.search(r"The \d+ rows behind it: tables/", curve.inner_text())
+    assert re.search(r"The \d+ rows are in tables/", curve.inner_text())
 
 
 @pytest.mark.thorough
@@ -301,7 +301,8 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert len(kept) == whole.count(name)
     assert 0 < visit.page.evaluate(marks) < drawn
     assert f"only virtual cluster {name}." in visit.page.locator("#q-queuing-queue-delay .only").inner_text()
-    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("Covers the whole log")
+    said = visit.page.locator("#q-overview-status .only").text_content() or ""
+    assert said.startswith("This answer covers the whole log")
     assert visit.page.locator("#filter-status").inner_text() == f"Only virtual cluster {name}."
     choice.select_option(index=0)
     visit.charts()

@@ -81,8 +81,8 @@ WAITS = [{"period": "whole", "mean_wait_s": 5.0, "p90_wait_s": 5.0, "held_share"
     [
         ({"jobs": 2, "gpu_jobs": 1, "cpu_jobs": 1}, "Jobs start at once."),
         ({"jobs": 2, "gpu_jobs": 0, "cpu_jobs": 2}, "No job of this log has GPUs."),
-        ({"jobs": 2, "jobs_of_unknown_size": 2}, "Which jobs have GPUs is unknown."),
-        ({"jobs": 2, "cpu_jobs": 1, "jobs_of_unknown_size": 1}, "Which jobs have GPUs is unknown."),
+        ({"jobs": 2, "jobs_of_unknown_size": 2}, "It is unknown which jobs have GPUs."),
+        ({"jobs": 2, "cpu_jobs": 1, "jobs_of_unknown_size": 1}, "It is unknown which jobs have GPUs."),
     ],
 )
 def test_jobs_start_at_once_is_said_of_gpu_jobs_alone(known: dict[str, float], said: str) -> None:
@@ -99,7 +99,7 @@ def test_no_problem_is_claimed_where_most_checks_could_not_be_made(decided: int,
         "heading"
     ]
     assert ("No problem found" in heading) is claims
-    assert claims or heading == "No advice: most checks need what this log lacks"
+    assert claims or heading == "No advice: most checks need data that are missing from this log"
 
 
 LOG = """JobID|User|Account|Partition|Submit|Start|End|State|ElapsedRaw
@@ -116,7 +116,7 @@ def test_the_terminal_the_page_and_the_text_begin_with_what_the_log_lacks(tmp_pa
     assert [line.partition(" Add it: ")[2] for line in last] == [COMMAND, ZONE, TELEMETRY]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [lack["name"] for lack in report["opening"]["lacks"]] == ["gpus", "zone", "telemetry"]
-    assert report["opening"]["state"] == "Which jobs have GPUs is unknown."
+    assert report["opening"]["state"] == "It is unknown which jobs have GPUs."
     page = (tmp_path / "out" / "report.html").read_text()
     first = page[page.index('id="opening-title"') :]
     assert first.index('<ul class="lacks">') < first.index('id="state"')

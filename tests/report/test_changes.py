@@ -272,7 +272,7 @@ def test_traces_are_set_against_the_first(golden: Golden) -> None:
     three = what_differs("a", {"b": [row()] * 5, "c": "it has no jobs.", "d": [row(verdict="noise")] * 5})
     golden(
         [
-            told(two["text"], "b against a", "median wait", "1", "2", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
+            told(two["text"], "b compared with a", "median wait", "1", "2", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
             told(
                 three["text"],
                 "b against a",

@@ -71,7 +71,7 @@ def test_bars_of_few_observations_are_pale_where_they_are_counted() -> None:
     assert [r.get("few") for r in rows] == [None, True]
     assert encoding["fillOpacity"] == {"condition": {"test": "datum.few", "value": 0.35}, "value": 1}
     assert encoding["stroke"]["scale"] == encoding["color"]["scale"]
-    assert note == "Paler: fewer than 30 jobs."
+    assert note == "Pale bars: fewer than 30 jobs."
 
 
 @pytest.mark.parametrize(("jobs", "count"), [(30, "jobs"), (29, None)])

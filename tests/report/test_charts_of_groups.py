@@ -74,7 +74,7 @@ def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
     assert _domain(spec) == ["5-8", ">8"]
     # One size is a number, which the sentence says.
     assert charts("locality/relaxation", rows[2:]) == []
-    assert chart.note == "Paler: fewer than 30 jobs."
+    assert chart.note == "Pale bars: fewer than 30 jobs."
 
 
 def test_dedicated_draws_sizes_in_order(golden: Golden) -> None:
@@ -100,7 +100,7 @@ def test_reasons_are_drawn_by_number_and_by_cost() -> None:
     row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
     other = {**row, "reason": "Out of memory"}
     titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in charts("failures/reasons", [row, other])]
-    assert titles == ["failed attempts", "GPU-hours of failed attempts"]
+    assert titles == ["failed runs", "GPU-hours of failed runs"]
     assert len(charts("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
 
 

@@ -82,7 +82,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
     ]
     proxy = finding("queuing/delay_causes", causes, TraceFacts(quotas=False)) or ""
     sentences = [
-        told(finding("queuing/delay_causes", causes, WHOLE), "4", "0 s", "1", "25.0 %", "50.0 %", "3"),
+        told(finding("queuing/delay_causes", causes, WHOLE), "4", "1", "25.0 %", "50.0 %", "3"),
         told(finding("queuing/delay_causes", causes), "50.0 %"),
         told(proxy),
     ]
@@ -116,7 +116,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them(golden: Golden) -> 
     assert charts("queuing/out_of_order", order) == []
     use = [{"cluster": "c", "vc": None, "allocated_share_mean": 0.5, "capacity_gpus": 4.0, "queue_p50_s": None}]
     for name in ("utilization/vc", "queuing/timeline"):
-        assert (why_empty(name, use, WHOLE) or "").startswith("The trace has no virtual clusters;")
+        assert (why_empty(name, use, WHOLE) or "").startswith("The trace has no virtual clusters.")
         assert why_empty(name, use) is None
     assert len(charts("utilization/vc", [use[0], {**use[0], "cluster": "d"}])) == 1
     assert "virtual cluster" in section_lead("queuing")
@@ -309,7 +309,7 @@ def test_few_attempts_behind_many_samples_are_reported(golden: Golden) -> None:
     rows = [{"gpu_count": 16.0, "node_count": n, "samples": 900, "mean_pct": pct} for n, pct in ((2, 43.75), (8, 29.0))]
     few = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 1, (16.0, 8): 40}))
     many = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 30, (16.0, 8): 40}))
-    assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
+    assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 runs).")
     beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
     golden(
         [

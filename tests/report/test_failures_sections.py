@@ -145,7 +145,7 @@ def test_the_parts_of_a_bar_add_up_to_all_of_it() -> None:
         "idle",
         "lost",
         "start-up",
-        "waiting for parts of the gang",
+        "waiting for the rest of the gang",
     ]
 
 

@@ -131,9 +131,9 @@ def test_observed_are_next_to_fitted_quantiles(golden: Golden) -> None:
     drawn = charts("fit/run_time", rows)
     assert [p.title for p in drawn] == [
         "All jobs",
-        "All jobs: how many run longer",
+        "All jobs: share that runs longer",
         "By size",
-        "By size: how many run longer",
+        "By size: share that runs longer",
         "Observed against fitted",
     ]
     survival = drawn[1].to_dict()["layer"][0]["encoding"]

@@ -149,7 +149,7 @@ def test_growth_beyond_all_numbers_is_reported(golden: Golden, trend: float, wor
     result = _rate(_model({"trend_per_day": trend}))
     golden(told(result.notes[-1], "28", words))
     assert growth_factor(_model({"trend_per_day": trend})) == pytest.approx(np.exp(700.0 if trend > 0 else -700.0))
-    assert "very unequal weeks" in _said(result)
+    assert "very different weeks" in _said(result)
 
 
 def test_a_log_of_a_day_is_reported_in_the_singular(golden: Golden) -> None:

@@ -202,5 +202,5 @@ def test_a_trace_without_jobs_gives_a_report_that_says_so(
     } == {("The trace has no jobs.",)}
     assert [s["name"] for s in report["sections"]] == ["failures"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "What could not be judged" in page
+    assert "What could not be checked" in page
     assert "No problem found" not in page

@@ -95,7 +95,7 @@ def test_what_was_replayed_and_what_was_left_out_is_reported(
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["reason"] is None
-    golden([told(info["notes"][0], "2 of the 5", "1"), told(info["notes"][1])])
+    golden([told(info["notes"][0], "2 of the log's 5", "1"), told(info["notes"][1])])
 
 
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:

@@ -313,7 +313,7 @@ def test_the_twin_keeps_its_name_and_mark_among_others(golden: Golden) -> None:
     ((lines, note, values), *_) = _drawn("replay/policies", [*ALIKE[:2], twin, SLOW])
     golden(told(lines[0], "+1"))
     assert [v["mark"] for v in values] == [TWIN, "not given"]
-    assert "Square: the twin." in note
+    assert "Square: the simulation." in note
 
 
 @pytest.mark.parametrize(

@@ -51,5 +51,5 @@ def test_a_plan_has_as_many_lines_as_policies_and_loads() -> None:
     recorded = {"nodes": 8, "p90_wait_s": 45.0}
     picture = plan_svg({"cluster": "Venus", "target": None, "recorded": recorded, "capacity": rows})
     assert picture.count("times the jobs</text>") == 5
-    assert picture.count(">the twin's policy</text>") == 1
+    assert picture.count(">the log's policy</text>") == 1
     assert ">recorded</text>" in picture

@@ -302,7 +302,7 @@ def test_every_number_of_a_sentence_is_of_the_rows_of_its_answer(drawn: tuple[Re
         names = _names(answer["rows"])
         found = _unexplained(str(answer["finding"]), _values_of(answer, report), names)
         # How many attempts stand behind samples is not of the rows, but of the telemetry.
-        if found and not re.search(r"samples of|of \d+ attempts", str(answer["finding"])):
+        if found and not re.search(r"samples of|of \d+ runs", str(answer["finding"])):
             wrong[answer["name"]] = (found, answer["finding"])
     assert wrong == {}
 

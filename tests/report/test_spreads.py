@@ -106,7 +106,7 @@ def test_hours_of_the_week_are_darker_the_more_jobs_come_and_the_longer_they_wai
 def test_a_week_of_next_to_no_jobs_is_not_drawn_nor_waits_that_are_none() -> None:
     assert charts("queuing/week", WEEK[:3]) == []
     assert [p.title for p in charts("queuing/week", [_hour(d, 0, 9, 0.0) for d in (1, 2, 3)])] == [
-        "Jobs submitted in an hour"
+        "Jobs submitted per hour"
     ]
 
 

@@ -110,7 +110,7 @@ def test_what_did_not_occur_has_no_bar() -> None:
 def test_a_measure_of_zeros_is_named_and_not_drawn() -> None:
     rows: list[dict[str, Any]] = [{"gpu_class": c, "quota": 0.0, "scattered": s} for c, s in (("1", 0.5), ("2-4", 0.1))]
     chart = bars(rows, measures={"quota": "quota", "scattered": "scattered GPUs"}, axis_title="share")
-    assert chart.note == "Drawn: scattered GPUs; none: quota."
+    assert chart.note == "Shown: scattered GPUs. Always 0: quota."
     assert chart.key == ()
     (drawn,) = chart.to_dict()["datasets"].values()
     assert {r["measure"] for r in drawn} == {"scattered GPUs"}

@@ -105,7 +105,7 @@ def test_answers_about_free_gpus_of_some_jobs_say_whose_are_left_out(client: Tes
 def test_a_part_without_rows_says_so(client: TestClient) -> None:
     body = _answer(client, "overview/status", since="2031-01-01")
     assert body["rows"] == 0
-    assert "This part has no such data" in body["html"]
+    assert "There are no data for this part" in body["html"]
     assert body["charts"]["charts"] == []
 
 

@@ -123,7 +123,7 @@ def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, p
     assert page.locator(f"{STATUS} .shown > .finding").first.is_visible() is False
     assert shown.locator(".plot svg .role-mark path").count() > 0
     assert "only user alice" in page.locator("#part-status").inner_text()
-    page.get_by_role("button", name="Back to the whole").click()
+    page.get_by_role("button", name="Back to all data").click()
     page.wait_for_selector("html[data-part=WHOLE]", state="attached")
     assert page.locator(".answered").count() == 0
     back = page.locator(f"{STATUS} .finding").first
@@ -177,7 +177,7 @@ def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, pag
     assert part[1] == "unknown"
     page.select_option("select[data-filter=user]", label="all")
     assert _first(page, address) not in (alice, part)
-    page.get_by_role("button", name="Back to the whole").click()
+    page.get_by_role("button", name="Back to all data").click()
     page.wait_for_selector("html[data-numbers=WHOLE]", state="attached")
     assert page.evaluate(shown) == whole
 

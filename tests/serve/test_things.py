@@ -62,7 +62,7 @@ def test_the_course_of_a_jobs_samples_is_their_mean_and_range(served: ServedTrac
 def test_a_job_without_placements_says_so(client: TestClient) -> None:
     page = client.get("/job/c1").text
     assert "does not record where" in page
-    assert "no other job was" in page
+    assert "The trace shows no other job" in page
 
 
 def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:

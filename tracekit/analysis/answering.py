@@ -1,4 +1,4 @@
-"""Compute every answer about one Trace and the content of its report, both for files and for notebooks."""
+"""Compute all answers about one Trace and the content of its report, both for files and for notebooks."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 HIDDEN_SOURCE = "logs"
-"""Name of the source when its real name is hidden."""
+"""Name that replaces the source's real name if names are hidden."""
 
 
 # Run the steps of an analysis after ingestion: capacity, queries, replays and guidelines.
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
-    """Return the number of GPUs from the requested source, or from the other source if the trace lacks it."""
+    """Return the number of GPUs from the requested source, or from the other source if this one is not in the trace."""
     found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
     if isinstance(found, dict):
         return found
@@ -73,28 +73,26 @@ def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo 
             why = why or f"because {error.what}"
             continue
         if why:
-            progress.note(f"we use the capacity '{source}' {why}")
+            progress.note(f"the '{source}' capacity is used {why}")
         return {
             "requested": requested,
             "used": found.source,
             "gpus": float(found.gpus),
             "alternatives": {k: float(v) for k, v in found.alternatives.items()},
-            "note": f"we use '{source}' {why}: {found.note}" if why else found.note,
+            "note": f"'{source}' is used {why}: {found.note}" if why else found.note,
             "word": shorten(found.word),
         }
     return "the trace does not show the number of GPUs (no node list, placements or telemetry)"
 
 
 def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: Faults) -> list[Answer | Unanswered]:
-    """Run every query; queries about a whole cluster take its size from `capacity`."""
+    """Run every query. Queries about a whole cluster take its size from `capacity`."""
     from tracekit.analysis.query_defaults import QueryDefaults, parameters_of, query_defaults
     from tracekit.characterize import list_queries
     from tracekit.guidelines.interface import LackingError
 
     queries = list_queries()
-    facts = faults.run_or(
-        QueryDefaults(), "the choice of parameters of queries", query_defaults, evidence.trace, capacity
-    )
+    facts = faults.run_or(QueryDefaults(), "the choice of query parameters", query_defaults, evidence.trace, capacity)
 
     def asked(query: Query) -> Answer | Unanswered:
         try:
@@ -114,9 +112,9 @@ def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: 
 
 
 def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Progress) -> Twins | None:
-    """Return the twins to replay in, or None if no replay is requested.
+    """Return the twins in which to replay, or None if no replay is requested.
 
-    `stated` is the source as the user gave it.
+    `stated` is the source as the user named it.
 
     Raises
     ------
@@ -135,13 +133,13 @@ def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Pr
 def advise(
     evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults
 ) -> tuple[list[Answer | Unanswered], ReplayInfo, dict[str, Any] | None]:
-    """Replay the panel's policies in the twins and judge the Trace by the guidelines.
+    """Replay the panel's policies in the twins, and judge the Trace by the guidelines.
 
     Returns
     -------
     tuple
-        The comparison of the policies, what was replayed, and the guidelines' document for the source `name`, or
-        None if the document could not be made.
+        The comparison of the policies, a description of what was replayed, and the guidelines' document for the source
+        `name`, or None if the document could not be made.
     """
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
@@ -165,18 +163,18 @@ def advise(
     return answers, info, None if isinstance(document, Fault) else document | {"trace": shorten(name)}
 
 
-# Fit the workload; a large Trace is fitted in a separate process while the other steps run.
+# Fit the workload. A large Trace is fitted in a separate process while the other steps run.
 
 LARGE = 500
-"""With at least this number of jobs, a separate process saves time."""
+"""If there are at least this many jobs, a separate process saves time."""
 _REPLICATES = 19
-"""Number of samples that a report's bootstrap draws; enough for a p-value of 0.05."""
+"""Number of samples that a report's bootstrap draws, which is enough for a p-value of 0.05."""
 _SCORED = 1
 """Number of workloads per generator that a report scores."""
 
 
 class Fitting:
-    """A context that starts the fit of a Trace and ends its process, if it has one.
+    """A context that starts the fit of a Trace and ends the fit's process, if there is one.
 
     The process writes workload.json to the folder.
     """
@@ -186,7 +184,7 @@ class Fitting:
         self._process: subprocess.Popen[bytes] | None = None
         self._ends = ExitStack()
         self.model: WorkloadModel | None = None
-        """The fitted workload; set after `answers` was called."""
+        """The fitted workload, which is set after `answers` has been called."""
 
     def __enter__(self) -> Self:
         tables = self._trace.manifest.tables
@@ -198,7 +196,7 @@ class Fitting:
         self._ends.close()
 
     def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
-        """Return the answers for the report, or the reason for the missing fit; `faults` records a failed fit.
+        """Return the answers for the report, or the reason why there is no fit. `faults` records a failed fit.
 
         Raises
         ------
@@ -258,7 +256,7 @@ class Fitting:
         self._ends.callback(_end, self._process)
 
     def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
-        """Return the model written by the other process.
+        """Return the model that the other process wrote.
 
         Raises
         ------
@@ -276,7 +274,7 @@ class Fitting:
         try:
             return WorkloadModel.read(self._folder / WORKLOAD)
         except TracekitError as error:
-            raise TracekitError(error.what) from error  # the file was written by our own process, not given by the user
+            raise TracekitError(error.what) from error  # our own process wrote the file, so do not blame the user
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -292,15 +290,15 @@ class Answered:
     report: Report
     answers: list[Answer | Unanswered]
     model: WorkloadModel | None
-    """The fitted workload; None if not requested or if it could not be fitted."""
+    """The fitted workload, or None if it was not requested or could not be fitted."""
     bill: Bill | None
-    """The bill; None without prices or if no job can be billed."""
+    """The bill, or None if there are no prices or no job can be billed."""
     faults: tuple[Fault, ...] = ()
     """Parts of the report that could not be made."""
 
 
 def check_settings(source: Path, settings: AnalysisSettings, out: Path, progress: Progress) -> Path | None:
-    """Check the replays, the comparison and the prices before any work, and return the price file, if any.
+    """Check the replays, the comparison and the prices before any work, and return the price file if there is one.
 
     Raises
     ------
@@ -313,7 +311,7 @@ def check_settings(source: Path, settings: AnalysisSettings, out: Path, progress
     from tracekit.calibration.twin import check_twin_file
 
     if settings.replay_jobs < 0:
-        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs, or 0 for no replays")
     if settings.twin is not None:
         check_twin_file(settings.twin)
     check_comparison(settings.compare, out)
@@ -332,26 +330,26 @@ def answer_all(
     progress: Progress,
     faults: Faults,
 ) -> Answered:
-    """Open the Trace of a source, answer every question, fit, replay, judge, and return the report's content.
+    """Open the Trace of a source, answer every question, fit, replay and judge, and return the report's content.
 
-    A part that fails is recorded, and the other parts are still made. Nothing is written except temporary files.
+    If a part fails, this is recorded, and the other parts are still made. Only temporary files are written.
 
     Parameters
     ----------
     source : Path
-        The source as the user gave it.
+        The source as the user named it.
     settings : AnalysisSettings
         Settings of the analysis.
     folder : Path
-        Folder for the Trace of the other period and for the model from the process that fits a large Trace.
+        Folder for the Trace of the other period, and for the model from the process that fits a large Trace.
     opened : callable
-        Returns the part of the Trace to analyze, with the tenant from its ingest.
+        Returns the part of the Trace to analyze, with the tenant set at ingest.
     out : Path
-        Folder of the report in the command that makes the report again.
+        The report's folder in the command that makes the report again.
     prices : Path, optional
         Prices of GPU-hours.
     salt : bytes, optional
-        Salt of the pseudonyms; None if names stay.
+        Salt of the pseudonyms, or None if names are not replaced.
     progress : Progress
         Shows the current step.
     faults : Faults
@@ -384,20 +382,20 @@ def answer_all(
         name, stated = (HIDDEN_SOURCE,) * 2 if settings.anonymize else (real_path(source).name, str(source))
         asked = trace.trace.by(settings.by).divided
         twins = twins_of(asked, stated, settings, progress)
-        start_bundle()  # takes a second, while the queries run
+        start_bundle()  # takes a second while the queries run
         evidence = Evidence(asked, settings.memory_limit, engine)
         with Fitting(trace.trace, folder, settings, progress) as fitting:
             capacity = capacity_of(trace.trace, settings.capacity, progress, faults)
             answers = ask(evidence, progress, capacity, faults)
             bill_lines, bill = bill_answers(trace, prices, answers, evidence.session, faults, settings.by)
             replayed, replay, guidelines = advise(evidence, name, twins, progress, faults)
-            # Import the page code here, because that takes long and the fit may still be running.
+            # Import the page code only here, because this takes long and the fit may still be running.
             import_module("tracekit.report.page")
             from tracekit.report.data import build_report
             from tracekit.report.parts import PARTS
 
             fits, workload = fitting.answers(faults)
-        # The rows are too long for a table; the report contains their sums.
+        # There are too many rows for a table, so the report contains their sums.
         parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
         answers = [*(a for a in answers if a.name != PARTS), *bill_lines, *fits, *replayed, *changed]
         words = {"replay": asked.ingested_tenant, "fit": asked.ingested_tenant}

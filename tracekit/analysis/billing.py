@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["PRICES", "bill_answers", "find_prices"]
 
 PRICES = "prices.toml"
-"""Name of a price file that is used automatically if it is in the analyzed folder."""
+"""A price file with this name is used automatically if it is in the analyzed folder."""
 
 _EFFICIENCY = "utilization/efficiency"
 
 
 def find_prices(source: Path, prices: Path | None, progress: Progress) -> Path | None:
-    """Return the given price file, otherwise the one in the source; reject an invalid file before any work.
+    """Return the given price file, or else the price file in the source. Reject an invalid file before any work.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def bill_answers(
     faults: Faults,
     by: str | None = None,
 ) -> tuple[list[Answer | Unanswered], Bill | None]:
-    """Return the lines of the bill for the report, and the bill; nothing without prices. The user may set `by`.
+    """Return the bill's lines for the report, and the bill, or nothing if there are no prices. The user may set `by`.
 
-    Failed jobs are defined as in the efficiency answer. `faults` records a failed bill.
+    Failed jobs are defined as in the answer on efficiency. `faults` records a failed bill.
     """
     if prices is None:
         return [], None

@@ -1,4 +1,4 @@
-"""The step of an analysis that compares the Trace with another period."""
+"""The analysis step that compares the Trace with another period."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OPTION = "--compare"
 
 
 def is_day(other: str) -> bool:
-    """Return whether the period to compare with is a day; a folder with such a name is written './2017-10-31'."""
+    """Return whether the period to compare with is a day. A folder with such a name is written './2017-10-31'."""
     return re.fullmatch(r"\d{4}-\d{2}-\d{2}", other) is not None
 
 
 def reads_logs(other: str | None) -> bool:
-    """Return whether the period to compare with is given as raw logs, to which source format options apply."""
+    """Return whether the period to compare with is given as raw logs, to which the source format's options apply."""
     return other is not None and not is_day(other) and home_of(place_of(other)) is None
 
 
@@ -64,7 +64,7 @@ def check_comparison(other: str | None, out: Path) -> None:
         )
     if real_path(path).is_relative_to(real_path(out)):
         raise UsageError(
-            "lies in the output folder, which is replaced", where=f"{_OPTION} {other}", hint="choose another -o"
+            "is in the output folder, which is replaced", where=f"{_OPTION} {other}", hint="choose another -o"
         )
 
 
@@ -76,10 +76,10 @@ def compare_with_other(
     progress: Progress,
     faults: Faults,
 ) -> list[Answer | Unanswered]:
-    """Return the changes relative to another period; nothing if no comparison was requested.
+    """Return the changes relative to another period, or nothing if no comparison was requested.
 
-    `ingest` reads the logs of the other period at a path into a Trace at a second path below `folder`, which is removed
-    afterwards. `faults` records a failed comparison.
+    `ingest` reads the other period's logs from one path into a Trace at a second path below `folder`. This Trace is
+    removed afterwards. `faults` records a failed comparison.
 
     Raises
     ------

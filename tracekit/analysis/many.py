@@ -1,4 +1,4 @@
-"""Analyze several sources, with a report for each and a page that lists them."""
+"""Analyze several sources, with a report for each source and a page that lists the reports."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def analyze_many(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Path:
-    """Analyze several sources, each into a separate folder, and write a page that lists them.
+    """Analyze several sources into separate folders, and write a page that lists them.
 
-    The folders are named after the sources. A source that fails is listed in OUT/index.html with its error. The other
+    The folders are named after the sources. If a source fails, OUT/index.html lists it with its error. The other
     reports are still written, and then the failure is raised. If all sources fail, nothing is written. A report with
-    failed parts is still written; the page shows how many parts failed.
+    failed parts is still written, and the page shows how many parts failed.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ def analyze_many(
     Returns
     -------
     Path
-        OUT/index.html; OUT/index.json next to it has the same content.
+        OUT/index.html. OUT/index.json next to it has the same content.
 
     Raises
     ------
     SourceError
-        A source failed; the message names the first one. The other reports are in `out`, unless all failed.
+        A source failed. The message names the first failed source. The other reports are in `out`, unless all failed.
     OutputError
         `out` exists or cannot be written.
     UsageError
-        No source is given, the output would replace a source, or several sources are to be compared with another
+        No source is given, the output would replace a source, or several sources should be compared with another
         period.
     """
     from polars.exceptions import PanicException
@@ -106,8 +106,8 @@ def analyze_many(
                         path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
                     )
             except OutputError:
-                raise  # with a full disk, the other sources fail too
-            except (Exception, PanicException) as error:  # noqa: BLE001 -- any error fails one source only
+                raise  # if the disk is full, the other sources will also fail
+            except (Exception, PanicException) as error:  # noqa: BLE001 -- any error fails only one source
                 why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
                 progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))
                 entries.append(_entry(name, path, chosen, error=why))
@@ -127,7 +127,7 @@ def analyze_many(
         rest = "nothing was written" if len(failed) == len(entries) else f"the others are in {target}"
         source, reason = failed[0]["source"], failed[0]["error"] or ""
         first = reason if source in reason else f"{source}: {reason}"
-        raise SourceError(f"{len(failed)} of {len(entries)} sources failed, first {first}", hint=rest)
+        raise SourceError(f"{len(failed)} of {len(entries)} sources failed, starting with {first}", hint=rest)
     return target / "index.html"
 
 
@@ -135,9 +135,9 @@ _ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
 
 
 def _folder_names(paths: Sequence[Path]) -> list[str]:
-    """Return a readable, unique folder name for each source, even if the file system ignores case.
+    """Return a readable folder name for each source. The names are unique even if the file system ignores case.
 
-    Sources with the same name are prefixed with their parent folder, then numbered.
+    Names that occur more than once are prefixed with the parent folder and, if this is not enough, numbered.
     """
     stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []
@@ -166,7 +166,7 @@ def _stem(name: str) -> str:
 def _entry(
     name: str, source: Path, settings: AnalysisSettings, done: Analysis | None = None, error: str | None = None
 ) -> IndexEntry:
-    """Return the entry of a source, without the source's name if names are hidden."""
+    """Return the entry for a source, without its name if names are hidden."""
     report: Report | None = json.loads(done.data.read_text(encoding="utf-8")) if done else None
     return {
         "name": name,

@@ -40,13 +40,13 @@ class Analysis:
     data: Path
     """report.json."""
     trace: Path
-    """The Trace, complete on its own."""
+    """The Trace, which is complete on its own."""
     results: Mapping[str, Path]
     """The Parquet file of each answered query, by query name."""
     unanswered: Mapping[str, tuple[str, ...]]
-    """The reasons why each of the other queries has no answer, by query name."""
+    """For each of the other queries, by name, the reasons why it has no answer."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made because of an error; the other parts are complete."""
+    """Parts that could not be made because of an error. All other parts are complete."""
 
 
 @explain_damage()
@@ -59,23 +59,24 @@ def analyze(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Analysis:
-    """Read logs, answer every question that they support, fit, replay, advise, and write a report.
+    """Read logs, answer every question that they support, fit, replay, advise and write a report.
 
-    A query that cannot run does not stop the others; the report lists it with the reason. If a part fails, such as a
-    query, a chart, a guideline, a replay, the fit or a file, the other parts are still made. The report shows in its
-    place that it could not be made, and `Analysis.faults` lists it. Only a damaged Trace, an invalid option or an
-    output that cannot be written stops the analysis.
+    If a query cannot run, the report lists it with the reason, and all other queries still run. If a part fails, such
+    as a query, a chart, a guideline, a replay, the fit or a file, the other parts are still made. The report shows a
+    message in place of the failed part, and `Analysis.faults` lists the part. Only a damaged Trace, an invalid option
+    or an output that cannot be written stops the analysis.
 
     Parameters
     ----------
     source : Trace, str or Path
-        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output. For a Trace, only
-        the part it was opened with is used, with its tenant.
+        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output. If a Trace was
+        opened in part or with a tenant, only this part and this tenant are used.
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
         Settings of the analysis. If only one of the capacities 'listed' and 'observed' is available, the analysis
-        uses it, and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
+        uses this capacity, and the report says so. Logs to compare with are read like the source, and their Trace is
+        not kept.
     force : bool
         Whether to replace an existing report at `out`.
     progress : Progress, optional
@@ -105,7 +106,7 @@ def analyze(
 def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
-    """Analyze one source into `out`; `shown` is the final path of that folder."""
+    """Analyze one source into `out`. `shown` is the final path of this folder."""
     from tracekit.report.pdf import find_browser
 
     salt, salt_note = salt_of(settings, out)
@@ -113,7 +114,7 @@ def analyze_into(
     if salt_note is not None:
         progress.note(salt_note)
     if settings.pdf:
-        find_browser()  # check this before the work instead of after it
+        find_browser()  # check this before the work and not after it
     faults = Faults(progress, with_messages=not settings.anonymize)
     staged = StagedFolder(out, force=force, marker=REPORT_MARKER, kind="a report")
     try:
@@ -153,12 +154,12 @@ def analysis_in(out: Path, answers: Iterable[Answer | Unanswered], faults: tuple
 
 
 def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return settings with the part and the tenant that a Trace was opened with.
+    """Return settings with the part and the tenant with which a Trace was opened.
 
     Raises
     ------
     UsageError
-        The Trace is already a part and the settings select another, or the part leaves out some jobs of its cluster.
+        The Trace is already a part and the settings select another part, or the part leaves out jobs of its cluster.
     """
     part, tenant = trace.limits, trace.tenant_column
     if part.where:
@@ -178,7 +179,7 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
 
 
 def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | None]:
-    """Return the salt of the pseudonyms and a sentence for the user; both are None if names are not replaced.
+    """Return the salt of the pseudonyms and a sentence for the user, or None for both if names are not replaced.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
     Raises
     ------
     UsageError
-        The salt is invalid, or a file that names machines or tenants is also given.
+        The salt is invalid, or a file with names of machines or tenants is also given.
     """
     if not settings.anonymize:
         if settings.salt_file is not None:
@@ -200,7 +201,7 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
         raise UsageError(
             "the twin contains cluster names, but --anonymize replaces them",
             where="--twin",
-            hint="leave it out; analyze makes one",
+            hint="leave out the twin, because analyze makes one",
         )
     if settings.capacity not in {"listed", "observed"}:
         raise UsageError(
@@ -210,7 +211,7 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
         )
     if settings.salt_file is not None and real_path(settings.salt_file).is_relative_to(real_path(out)):
         raise UsageError(
-            "lies in the output folder, which you are about to share",
+            "is in the output folder, which you are about to share",
             where=settings.salt_file,
             hint="keep it elsewhere",
         )

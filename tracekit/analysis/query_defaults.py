@@ -1,4 +1,4 @@
-"""Determine the defaults of query parameters that depend on the trace."""
+"""Determine those defaults of query parameters that depend on the trace."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["QueryDefaults", "parameters_of", "query_defaults"]
 
 _HOUR_S = 3600
 _LEAST_INTERVALS = 20
-"""Number of intervals for a log that is too long for hourly ones, regardless of its number of VCs."""
+"""Number of intervals for a log that is too long for hourly intervals, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""The test assumes independent attempts, but attempts of one job depend on each other, most of all on the same node."""
+"""The test assumes independent attempts, but attempts of one job are dependent, especially on the same node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
@@ -35,23 +35,23 @@ class QueryDefaults:
     """Properties of a trace that determine the parameters of its queries."""
 
     gpus: float | None = None
-    """GPUs of the only cluster, if the report uses another number than queries find."""
+    """Number of GPUs of the only cluster, if the report uses a different number than queries find."""
     word: str = ""
     """Source of the report's number of GPUs (see `CapacityInfo`)."""
     published: frozenset[str] = frozenset()
-    """Queries for published numbers of this trace's release; they follow the published definition."""
+    """Queries for published numbers about this trace's release, which follow the published definition."""
     one_status: bool = False
-    """Whether jobs are retried and the source does not record how the earlier attempts ended."""
+    """Whether jobs are retried and the source does not record how their earlier attempts ended."""
     by: str = "user"
     """Column that splits GPU-hours, if users are unknown."""
     step_s: int | None = None
-    """Shortest interval for which the load of all VCs fits into a report [s]; None if no interval is long enough."""
+    """Shortest interval [s] for which the load of all VCs fits into a report, or None if no interval is long enough."""
     too_long: bool = False
-    """Whether the log has too many hours to average the use of all VCs per hour."""
+    """Whether the log has too many hours for hourly averages of all VCs' use."""
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
-    """Return the properties of a trace that determine the parameters of its queries."""
+    """Determine the properties of a trace on which the parameters of its queries depend."""
     if not trace.has("jobs"):
         return QueryDefaults()
     first, last = pl.min_horizontal(pl.col(t).min() for t in _TIMES), pl.max_horizontal(pl.col(t).max() for t in _TIMES)
@@ -93,31 +93,31 @@ def _step(tenants: int, span_s: float, *, too_long: bool) -> int | None:
 
 
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
-    """Return the parameters of a query that differ from its defaults, with a sentence for parameters that need a note.
+    """Return a query's parameters that differ from the defaults, with sentences for parameters that need a note.
 
-    Queries about a whole cluster get its size, and count free GPUs on the machines that make up this size. Time after
-    the last submission counts neither as idle nor as used, except in a table next to published numbers that include it.
-    If a source records one status per job, attempts that were retried count as failed, as Philly's authors read their
-    log. The load of the VCs is averaged over intervals long enough for a report to show all of them.
+    Queries about a whole cluster use its size, and count free GPUs on the machines that make up this size. Time after
+    the last submission is neither idle nor used, except in a table next to published numbers that include this time.
+    If a source records one status per job, retried attempts count as failed, as in the Philly authors' analysis. The
+    VCs' load is averaged over intervals that are long enough for a report to show all VCs.
     """
     given: dict[str, float | str] = {}
     notes = []
     for param in query.params:
         if param.name == "gpus" and shape.gpus:
             given["gpus"] = shape.gpus
-            notes.append(f"the number of GPUs is the same as in the whole report: {shape.word}")
+            notes.append(f"the number of GPUs is the same as in the rest of the report: {shape.word}")
         elif param.name == "until" and query.name not in shape.published:
             given["until"] = "last_submission"
         elif query.name == _FREE and param.name == "capacity" and shape.word in param.choices:
             given["capacity"] = shape.word
         elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
-            notes.append("attempts that were retried count as failed, as the source does not record how they ended")
+            notes.append("runs that were retried count as failed, because the source does not record how they ended")
         elif query.name == "utilization/efficiency" and param.name == "by":
             given["by"] = shape.by
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:
             given["step_s"] = shape.step_s
         elif query.name == "utilization/vc" and param.name == "step_s" and shape.step_s and shape.too_long:
             given["step_s"] = shape.step_s
-            notes.append(f"use is averaged over intervals of {duration(shape.step_s)}, because the log is so long")
+            notes.append(f"use is averaged over intervals of {duration(shape.step_s)}, because the log is long")
     return given, notes

@@ -1,4 +1,4 @@
-"""The report of a Trace as a Python object, for notebooks: the answers of an analysis before they are written."""
+"""The report of a Trace as a Python object, for notebooks: an analysis's answers before they are written."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 __all__ = ["TraceReport", "report"]
 
 _OUT = Path("report")
-"""Output folder in a report's command, until the report is saved elsewhere."""
+"""Output folder in a report's command, until the report is saved to another folder."""
 _HEIGHT = 800
 """Height of a page's frame [px]."""
 
 
 class TraceReport:
-    """The report of a Trace: the content of the page by `tracekit.analyze`, as Python objects.
+    """The report of a Trace: the content of the page from `tracekit.analyze`, as Python objects.
 
-    `tracekit.report` creates it. In a notebook, the object displays its most important numbers, and `show` displays the
-    page.
+    `tracekit.report` creates this object. In a notebook, the object displays its most important numbers, and `show`
+    displays the page.
     """
 
     def __init__(self, found: Answered, source: Path, settings: AnalysisSettings) -> None:
@@ -69,16 +69,16 @@ class TraceReport:
 
     @cached_property
     def findings(self) -> pl.DataFrame:
-        """The findings, one row per answered question, in reading order.
+        """The findings, with one row per answered question, in reading order.
 
         section
-            Title of the section of the page.
+            Title of the section on the page.
         name
             Name of the question, for `answer`.
         question
             The question in plain words.
         finding
-            The finding in one sentence; NULL if no sentence would be true and useful.
+            The finding in one sentence, or NULL if no sentence would be true and useful.
         rows
             Number of rows in the answer [1].
         """
@@ -94,13 +94,13 @@ class TraceReport:
 
     @cached_property
     def charts(self) -> Mapping[str, Sequence[alt.Chart | alt.LayerChart]]:
-        """The charts of each question with charts, by name, as Altair objects, in reading order.
+        """The charts of each question with charts, by name and in reading order, as Altair objects.
 
-        A question whose charts fail has none; `html` shows the reason. Charts have tracekit's theme, in light colors,
-        as their `config`; set ``chart.config = alt.Undefined`` to combine a chart with others. With Altair's default
-        renderer, the notebook loads Vega from the network. After ``alt.renderers.enable("svg")``, charts are images and
-        need no network. In a name that contains '</', '<!--' or '<script', an invisible character (U+2060) follows the
-        '<', so the name cannot end the script that contains the chart.
+        If the charts of a question fail, it has no charts, and `html` shows the reason. Charts have tracekit's theme
+        in light colors as their `config`. Set ``chart.config = alt.Undefined`` to combine a chart with others. With
+        Altair's default renderer, the notebook loads Vega from the network. After ``alt.renderers.enable("svg")``,
+        charts are images and need no network. In a name that contains '</', '<!--' or '<script', an invisible
+        character (U+2060) follows the '<', so the name cannot end the script that contains the chart.
         """
         from tracekit.report.in_notebook import charts_of
 
@@ -108,31 +108,31 @@ class TraceReport:
 
     @property
     def unanswered(self) -> Mapping[str, tuple[str, ...]]:
-        """The reasons why each of the other questions has no answer, by name."""
+        """For each of the other questions, by name, the reasons why it has no answer."""
         return {one.name: one.reasons for one in self._found.answers if isinstance(one, Unanswered)}
 
     @property
     def answered(self) -> Mapping[str, Answer]:
-        """Each answer with all its rows, notes and intervals, by question name."""
+        """Each answer with all of its rows, notes and intervals, by question name."""
         return {one.name: one for one in self._found.answers if isinstance(one, Answer)}
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Parts that could not be made because of an error; the other parts are complete."""
+        """Parts that could not be made because of an error. All other parts are complete."""
         return self._found.faults
 
     @property
     def workload(self) -> WorkloadModel | None:
-        """The fitted workload; None if not requested or if the Trace cannot be fitted."""
+        """The fitted workload, or None if it was not requested or the Trace cannot be fitted."""
         return self._found.model
 
     def answer(self, name: str) -> pl.DataFrame:
-        """Return all rows of an answer, as in its file in tables/.
+        """Return all rows of an answer, as in the answer's file in tables/.
 
         Parameters
         ----------
         name : str
-            Name of the question, such as 'queuing/queue_delay'; see `findings`.
+            Name of the question, such as 'queuing/queue_delay' (see `findings`).
 
         Raises
         ------
@@ -148,7 +148,7 @@ class TraceReport:
         raise QueryError(f"there is no question '{shorten(name)}'", hint=nearest(name, names))
 
     def html(self) -> str:
-        """Return the page as HTML that needs no network; only `save` writes the files that it links to."""
+        """Return the page as HTML that needs no network. Only `save` writes the files to which the page links."""
         from tracekit.report.page import render_report
 
         return render_report(self.data)
@@ -156,7 +156,7 @@ class TraceReport:
     def show(self, height: int = _HEIGHT) -> None:
         """Show the page in the notebook.
 
-        The notebook stores the page, about two megabytes, with the cell's output.
+        The notebook stores the page (about two megabytes) with the cell's output.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class TraceReport:
         display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython does not type it
 
     def save(self, folder: str | Path, *, force: bool = False) -> Analysis:
-        """Write the same files as `tracekit.analyze`, including a copy of the Trace, without computing anything again.
+        """Write the same files as `tracekit.analyze`, including a copy of the Trace, without recomputing anything.
 
         Parameters
         ----------
@@ -246,10 +246,10 @@ def report(
 ) -> TraceReport:
     """Answer every question about a Trace, judge it by the guidelines, and return the report without writing files.
 
-    If a part fails, the others are still made; `TraceReport.faults` lists it, and the page shows it in its place.
+    If a part fails, the others are still made. `TraceReport.faults` lists it, and a message replaces it on the page.
 
-    The report has the content that `tracekit.analyze` would write for the same Trace and settings. To save time, the
-    workload is fitted and jobs are replayed only on request: ``fit=True``, ``replay_jobs=100_000``.
+    The content is the same as that of `tracekit.analyze` for the same Trace and settings. To save time, the workload is
+    fitted and jobs are replayed only on request: ``fit=True``, ``replay_jobs=100_000``.
 
     >>> import tracekit
     >>> found = tracekit.report("my-trace")  # doctest: +SKIP
@@ -259,10 +259,10 @@ def report(
     Parameters
     ----------
     trace : Trace, str or Path
-        The Trace or its folder. For a Trace, the report covers the part it was opened with (`Trace.window`), with its
-        tenant (`Trace.by`).
+        The Trace or its folder. If a Trace was opened in part (`Trace.window`) or with a tenant (`Trace.by`), the
+        report covers this part with this tenant.
     settings : AnalysisSettings, optional
-        Settings of the analysis, including the fit and replays; settings for output files are not allowed.
+        Settings of the analysis, including the fit and replays. Settings for output files are not allowed.
     progress : Progress, optional
         Shows the current step.
     **changes
@@ -273,7 +273,7 @@ def report(
     TraceError
         The Trace does not exist, or one of its tables cannot be read.
     UsageError
-        A setting is invalid, or it is for output files.
+        A setting is invalid or is for output files.
     """
     opened, progress = Trace.of(trace).divided, progress or Progress()
     brief = AnalysisSettings(fit=False, replay_jobs=0)

@@ -1,4 +1,4 @@
-"""Get the Trace to analyze: ingested from logs, opened, or copied as a whole or in part."""
+"""Get the Trace to analyze: ingest it from logs, open it, or copy it completely or in part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def trace_at(
     place: Path, source: Path, settings: AnalysisSettings, progress: Progress, salt: bytes | None
 ) -> HiddenTrace:
-    """Return the Trace to analyze, ingested into or copied to `place`; a salt replaces names by pseudonyms."""
+    """Return the Trace to analyze, ingested into or copied to `place`. A salt replaces names by pseudonyms."""
     if salt is None:
         return HiddenTrace(_named_trace_at(place, source, settings, progress))
     named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
@@ -42,7 +42,7 @@ def trace_at(
 
 
 def of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return the settings for the whole other period; only queries of a server keep their time bounds."""
+    """Return the settings for the whole other period. Only queries of a server keep their time bounds."""
     whole = replace(settings, cluster=None, allow_missing=False)
     return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
 
@@ -60,7 +60,7 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
     from tracekit.ingest import ingest_logs
 
     trace = ingest_logs(source, place, settings, progress=progress)
-    # Before this, only the size of the logs is known; the next steps take memory per job.
+    # Before this, only the size of the logs is known. The next steps need memory per job.
     for sentence in sentences(need_of(trace.manifest, "analyze"), this_machine(), settings.memory_limit):
         progress.note(f"the analysis {sentence}" if sentence.startswith("reads ") else sentence)
     return trace
@@ -80,7 +80,7 @@ def refuse_ingesting(settings: AnalysisSettings) -> None:
         An ingest setting is given.
     """
     if settings.partition != "auto":
-        what = "the Trace of a report keeps the layout of its source"
+        what = "a report's Trace keeps the layout of its source"
         raise UsageError(
             what, where="--partition", hint="change the layout with 'tracekit ingest TRACE -o NEW --partition'"
         )
@@ -88,21 +88,21 @@ def refuse_ingesting(settings: AnalysisSettings) -> None:
         raise UsageError(
             "applies only to raw logs, but the source is a Trace",
             where="--format" if settings.format_name is not None else "--option",
-            hint="leave it out",
+            hint="leave this option out",
         )
 
 
 def refuse_replacing_source(source: Path, out: Path) -> None:
-    """Reject an output that would replace its own source, except the copied Trace of an earlier report."""
+    """Reject an output that would replace its own source, unless this is the copied Trace of an earlier report."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
-            "the source lies in the output folder, which is replaced", where=source, hint="choose another -o"
+            "the source is in the output folder, which is replaced", where=source, hint="choose another -o"
         )
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or its part in `limits`, and read everything, which finds damage before hours of work.
+    """Open a Trace, or its part in `limits`, and read everything to find damage before hours of work.
 
     Raises
     ------
@@ -135,16 +135,16 @@ def copy_trace(
                     with path.open("rb") as remote, target.open("wb") as local:
                         shutil.copyfileobj(remote, local, 1 << 20)
                 else:
-                    link_or_copy(path, target)  # tracekit never changes a table in place
+                    link_or_copy(path, target)  # safe, because tracekit never changes a table in place
         (place / MANIFEST_NAME).write_bytes((source / MANIFEST_NAME).read_bytes())
     return Trace.open(place)
 
 
 def copy_part(trace: Trace, place: Path, memory_limit: str | None = None) -> Trace:
-    """Write the selected part of a Trace (`Trace.window`, or what is left without missing partitions) to `place`.
+    """Write the selected part of a Trace (`Trace.window`, or the partitions that are not missing) to `place`.
 
-    Capabilities are measured on the part, and its notes describe the part. The accounting of the source files and the
-    checks cover the whole Trace.
+    Capabilities are measured on the part, and the notes describe the part. The record counts of the source files and
+    the checks cover the whole Trace.
 
     Raises
     ------
@@ -183,5 +183,5 @@ def _measured(trace: Trace, writer: TraceWriter, tables: set[str], memory_limit:
     with connect_duckdb(memory_limit) as con:
         for table in tables:
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files_sql(writer.files(table))})")
-        # The meaning of times is a property of the source and the same for every part.
+        # The meaning of times is a property of the source, so it is the same for every part.
         return measure_capabilities(con, tables, frame, trace.ingested_tenant, retries=False) | whole

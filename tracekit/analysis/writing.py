@@ -30,9 +30,9 @@ PDF = "report.pdf"
 def write_analysis(
     folder: Path, found: Answered, *, pdf: bool = False, faults: Faults | None = None, progress: Progress | None = None
 ) -> Answered:
-    """Write the pages of a report and their companion files: tables, guidelines.md, bill.csv and workload.json.
+    """Write a report's pages and the files next to them: tables, guidelines.md, bill.csv and workload.json.
 
-    A file that cannot be made is a fault, which the page and report.json show; the other files are written.
+    If a file cannot be made, the page and report.json show this as a fault, and the other files are still written.
 
     Parameters
     ----------
@@ -41,16 +41,16 @@ def write_analysis(
     found : Answered
         Results of the analysis.
     pdf : bool
-        Whether to print the page as well.
+        Whether to also print the page.
     faults : Faults, optional
-        Records the files that fail; it already contains the faults in `found`.
+        Records the files that fail. It already contains the faults in `found`.
     progress : Progress, optional
         Shows the current step.
 
     Returns
     -------
     Answered
-        The same results, without the files that could not be made and with all faults.
+        The results, with all faults and without the files that could not be made.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fa
 
 
 def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None:
-    """Write guidelines.md, the bill and the fitted workload; return the workload's fault if it could not be made."""
+    """Write guidelines.md, the bill and the fitted workload. Return the workload's fault if it could not be made."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.spreadsheets import csv_safe
 
@@ -111,14 +111,14 @@ def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None
     for name, make in texts.items():
         made = faults.run(f"the file {name}", make)
         if isinstance(made, Fault) and name == BILL:
-            continue  # bill.csv contains only a bill
+            continue  # bill.csv is written only if there is a bill
         text = f"{made.sentence}\n" if isinstance(made, Fault) else made
         newline = "" if name == BILL else "\n"
         (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline=newline)
     if model is not None:
         done = faults.run(f"the file {WORKLOAD}", output_errors(folder)(model.write), folder / WORKLOAD, force=True)
         if isinstance(done, Fault):
-            (folder / WORKLOAD).unlink(missing_ok=True)  # written by the process that fitted it
+            (folder / WORKLOAD).unlink(missing_ok=True)  # the process that fitted it wrote this file
             return done
     return None
 

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from tracekit.report.structure import FaultInfo
 
 
-# Find figures that differ from earlier weeks by more than the earlier weeks differ from each other.
+# Find figures that differ from earlier weeks by more than these weeks differ from each other.
 
 LEVEL = 0.05
 """Maximum share of pages that report a change although nothing has changed."""
 FEWEST_WEEKS = 4
 """Minimum number of earlier weeks for a comparison."""
 FEWEST_JOBS = 5
-"""Minimum jobs per week behind a figure, in this week and on average in the weeks before."""
+"""Minimum number of jobs per week behind a figure, for this week and for the average of previous weeks."""
 _COVERED = 0.5
-"""The use of GPUs is compared only if telemetry covers at least this share of the GPU-hours of each week."""
+"""The use of GPUs is compared only if telemetry covers at least this share of each week's GPU-hours."""
 
 RULE = (
-    "A change is named if the week lies outside the range of all weeks before, and outside the range that their scatter"
-    " predicts for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared by their"
-    " logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at least the"
-    f" scatter that chance alone gives for this number of jobs. Over all figures of a page the level is"
-    f" {level_percent(LEVEL)} (Bonferroni): if nothing has changed, at most {LEVEL * 100:.0f} pages in 100 name a"
+    "A change is reported if the week is outside the range of all previous weeks, and outside the range that their"
+    " scatter predicts for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared by"
+    " their logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at"
+    f" least the scatter expected by chance for this number of jobs. Over all figures on a page, the level is"
+    f" {level_percent(LEVEL)} (Bonferroni): if nothing has changed, at most {LEVEL * 100:.0f} pages in 100 report a"
     f" change. At least {FEWEST_WEEKS} weeks and {FEWEST_JOBS} jobs per week are needed."
 )
 
@@ -54,28 +54,28 @@ class Judged:
     words: str
     unit: Literal["jobs", "GPU-hours", "s", "share"]
     count: str
-    """Name of the figure with the number of jobs behind it."""
+    """Name of the figure that gives the number of jobs behind this figure."""
     empty: float | None
-    """The value in a week without jobs; None if the figure has no value then."""
+    """The value in a week without jobs, or None if there is none."""
 
     @property
     def _shift(self) -> float:
         return 60.0 if self.unit == "s" else 1.0
 
     def scale(self, x: float) -> float:
-        """Return a value on the scale on which all weeks scatter equally."""
+        """Transform a value to the scale on which all weeks scatter equally."""
         return (
             math.asin(math.sqrt(min(max(x, 0.0), 1.0))) if self.unit == "share" else math.log(max(x, 0.0) + self._shift)
         )
 
     def inverse(self, y: float) -> float:
-        """Return the value at a point of this scale."""
+        """Transform a point on this scale back to a value."""
         if self.unit == "share":
             return math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
         return max(math.exp(min(y, 700.0)) - self._shift, 0.0)
 
     def chance(self, jobs: float) -> float:
-        """Return the minimum scatter on this scale for this many jobs per week."""
+        """Return the minimum scatter on this scale for this number of jobs per week."""
         return (0.5 if self.unit == "share" else 1.0) / math.sqrt(jobs)
 
     def value(self, week: Mapping[str, float | None]) -> float | None:
@@ -106,7 +106,7 @@ def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float
     now : mapping
         The figures of the week.
     before : sequence of mapping
-        The figures of each earlier week; a week without jobs may lack figures.
+        The figures of each earlier week. Figures may be missing for a week without jobs.
     """
     enough = [_comparable(figure, now, before) for figure in JUDGED]
     judged = sum(values is not None for values in enough)
@@ -116,7 +116,7 @@ def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
-    """Return the values of the weeks before, or None with too little data."""
+    """Return the values of previous weeks, or None if there are too few data."""
     weeks = [week for week in before if figure.value(week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
@@ -141,7 +141,7 @@ def _change(
     low = high = None
     if comparable is not None and value is not None:
         jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
-        # An amount grows with the number of jobs; a share or a wait scatters more with fewer jobs than usual.
+        # An amount grows with the number of jobs. A share or a wait scatters more if there are fewer jobs than usual.
         own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
         low, high = _range(figure, values, (jobs, own), LEVEL / judged)
         verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
@@ -158,7 +158,7 @@ def _change(
 
 
 def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
-    """Return the prediction range of the next value; `jobs` has the jobs per earlier week and of the next week."""
+    """Return the prediction range for the next value. `jobs` has the jobs per earlier week and in the next week."""
     from scipy.special import stdtrit
 
     scaled = [figure.scale(v) for v in values]
@@ -170,7 +170,7 @@ def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], l
     return figure.inverse(mean - reach), figure.inverse(mean + reach)
 
 
-# File names for users and accounts with any names.
+# File names for users and accounts, whatever their names.
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}", flags=re.ASCII)
 _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
@@ -178,10 +178,10 @@ _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a file name without an ending for each name, unique on any file system.
+    """Return a file name without an ending for each name. The file names are unique on any file system.
 
-    A name of lower-case letters, digits, '-' and '_' is its own file name. Any other file name consists of the allowed
-    characters of the name, a dot, which no plain name contains, and 16 digits of the name's SHA-256.
+    A name of lower-case letters, digits, '-' and '_' is its own file name. All other file names consist of the allowed
+    characters of the name, a dot (which no plain name contains) and 16 digits of the name's SHA-256.
 
     Examples
     --------
@@ -202,22 +202,22 @@ def _file_name(name: str) -> str:
 
 
 Figures = dict[str, float | None]
-"""The figures of a week, by name; see `COLUMNS`."""
+"""The figures of a week, by name (see `COLUMNS`)."""
 
 
 class ChangeInfo(TypedDict):
-    """A figure compared with the weeks before."""
+    """A figure compared with previous weeks."""
 
     figure: str
     words: str
     unit: str
     value: float | None
     before: float | None
-    """Median of the weeks before."""
+    """Median of previous weeks."""
     usual_low: float | None
     usual_high: float | None
     verdict: str
-    """above, below, usual, or too few."""
+    """above, below, usual or too few."""
 
 
 class Part(TypedDict):
@@ -226,13 +226,13 @@ class Part(TypedDict):
     name: str | None
     """None for everyone, and for jobs without a name in the log."""
     file: str | None
-    """The path of its page without the ending, relative to the digest."""
+    """The path of its page, relative to the digest and without the ending."""
     figures: Figures
     changes: list[ChangeInfo]
     unmade: str | None
-    """Why the changes could not be computed; None if they were."""
+    """Why the changes could not be computed, or None if they were."""
     weeks: list[Figures]
-    """The weeks before, in the order of `weeks_before` of the digest."""
+    """Previous weeks, in the order of the digest's `weeks_before`."""
 
 
 class Digest(TypedDict):
@@ -249,19 +249,19 @@ class Digest(TypedDict):
     weeks_before: list[str]
     by: str
     jobs_are: str
-    """The jobs that the figures count: 'GPU jobs', or 'jobs' if the log has no GPU jobs."""
+    """The jobs that the figures count: 'GPU jobs', or 'jobs' if no job in the log has GPUs."""
     level: float
     rule: str
     columns: dict[str, str]
     """The meaning of each figure."""
     everyone: Part
     parts: list[Part]
-    """One part for each user or account, most GPU-hours first."""
+    """One part for each user or account, with the most GPU-hours first."""
     nobody: Part | None
-    """Jobs without a user or account in the log."""
+    """Jobs for which the log names no user or account."""
     notes: list[str]
     faults: list[FaultInfo]
-    """Parts that could not be made because of an error; the others are complete."""
+    """Parts that could not be made because of an error. All other parts are complete."""
 
 
 def digest_document(
@@ -275,7 +275,7 @@ def digest_document(
     notes: Sequence[str],
     faults: Faults,
 ) -> Digest:
-    """Return the digest of a week from the figures of `weekly_figures`; `faults` records changes that fail."""
+    """Build the digest of a week from the figures of `weekly_figures`. `faults` records changes that fail."""
     rows: dict[tuple[bool, str | None], dict[str, Figures]] = {}
     for row in figures.iter_rows(named=True):
         found = rows.setdefault((row["everyone"], row["name"]), {})
@@ -335,7 +335,7 @@ def _part(
 
 
 def whose(name: str | None, file: str | None) -> str:
-    """Return the owner of the jobs in a part of a digest, for use in a sentence."""
+    """Name the owner of the jobs in a part of a digest, for use in a sentence."""
     return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 

@@ -1,4 +1,4 @@
-"""Make the digest of a week, from the history to a folder of pages."""
+"""Make the digest of a week: turn the history into a folder of pages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The contents of both kinds of pages for a part of a digest: formatted numbers and sentences.
+# The content of both kinds of pages for a part of a digest: formatted numbers and sentences.
 
 _SERIES = {
     "jobs": ("jobs", "jobs"),
@@ -64,7 +64,7 @@ _OVERVIEW = {
     "failed GPU-hours": ("failed_gpu_h", "GPU-hours"),
     "median wait": ("wait_p50_s", "s"),
 }
-"""The same for the table of users or accounts on the operator's page."""
+"""The figure and unit of each column in the table of users or accounts on the operator's page."""
 _VERDICTS = {"above": "more than usual", "below": "less than usual", "usual": "as usual", "too few": "too little data"}
 
 
@@ -82,7 +82,7 @@ def part_view(digest: Digest, part: Part) -> dict[str, Any]:
 
 
 def overview_row(part: Part) -> list[str]:
-    """Return the cells of a part in the table of the operator's page, after its name."""
+    """Return a part's cells in the table on the operator's page, except for its name."""
     words = {"above": "more", "below": "less"}
     changed = [f"{words[c['verdict']]}: {c['words']}" for c in part["changes"] if c["verdict"] in words]
     return [*(_amount(part["figures"][f], unit) for f, unit in _OVERVIEW.values()), ", ".join(changed)]
@@ -92,13 +92,13 @@ def _cards(digest: Digest, f: Figures) -> list[dict[str, str]]:
     jobs, hours, share, wait = (partial(_figure, f, unit) for unit in ("jobs", "GPU-hours", "share", "s"))
     idle = "no telemetry for these jobs"
     if f["idle_gpu_h"] is not None:
-        idle = f"{hours('idle_gpu_h')} GPU-hours idle; telemetry covers {share('coverage_share')} of the time"
-    waiting = f"90 % within {wait('wait_p90_s')}; {jobs('waiting')} still waiting at the end"
+        idle = f"{hours('idle_gpu_h')} GPU-hours idle (telemetry covers {share('coverage_share')} of the time)"
+    waiting = f"90 % within {wait('wait_p90_s')}, and {jobs('waiting')} still waiting at the end"
     beside = f"plus {text.counted(f['cpu_jobs'], 'CPU jobs')}" if f["cpu_jobs"] else "submitted"
-    lost = f"{hours('failed_gpu_h')} in failed attempts, {hours('timeout_gpu_h')} in timed-out ones"
+    lost = f"{hours('failed_gpu_h')} in failed runs, {hours('timeout_gpu_h')} in timed-out runs"
     if f["running_gpu_h"]:
-        lost += f", {hours('running_gpu_h')} in jobs that still run"
-    ended = f"{jobs('failed')} of {jobs('ended')} ended jobs; {jobs('timeout')} timed out"
+        lost += f", {hours('running_gpu_h')} in jobs that are still running"
+    ended = f"{jobs('failed')} of {jobs('ended')} ended jobs, and {jobs('timeout')} timed out"
     cards = (
         (digest["jobs_are"], jobs("jobs"), beside),
         ("GPU-hours allocated", hours("held_gpu_h"), lost),
@@ -119,8 +119,8 @@ def _unchanged(digest: Digest, found: Sequence[ChangeInfo]) -> str:
     """Return the sentence for a week without a change."""
     judged = [c for c in found if c["verdict"] != "too few"]
     if not judged:
-        return "There are too few jobs or too few full weeks before to find changes."
-    return f"No change beyond the usual variation of the {len(digest['weeks_before'])} weeks before."
+        return "There are too few jobs or too few full previous weeks to find changes."
+    return f"No change beyond the usual variation of the {len(digest['weeks_before'])} previous weeks."
 
 
 def _compared(change: ChangeInfo) -> list[str]:
@@ -151,12 +151,12 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 # The pages of a digest, as HTML and as Markdown.
 
 MOST_ROWS = 200
-"""Maximum number of users or accounts in the table of the operator's page; digest.json has all."""
-_COMPARED = ("figure", "this week", "weeks before (median)", "usual", "")
+"""Maximum number of users or accounts in the table on the operator's page. digest.json has all of them."""
+_COMPARED = ("figure", "this week", "previous weeks (median)", "usual", "")
 
 
 def pages(digest: Digest, faults: Faults) -> Iterator[tuple[str, str]]:
-    """Return path and content of each page, the operator's last: it lists the pages that could not be made.
+    """Return the path and content of each page. The operator's page is last and lists the pages that failed.
 
     A page that fails shows the error and is added to `faults`.
     """
@@ -239,15 +239,15 @@ def _markdown(digest: Digest, part: Part, faults: Faults) -> str:
         rows = _overview(digest, faults)
         names = [_link(row["name"], row["file"]) for row in rows]
         body = table((digest["by"], *_OVERVIEW, "changed"), [("", *row["cells"]) for row in rows])
-        # A link is the only cell that is not escaped as a whole.
+        # Cells are escaped as a whole, except for links.
         lines += [
             *body[:2],
             *(line.replace("|  |", f"| {name} |", 1) for name, line in zip(names, body[2:], strict=True)),
         ]
         if len(digest["parts"]) > MOST_ROWS:
-            lines += ["", f"digest.json lists {len(digest['parts']) - MOST_ROWS:,} more."]
+            lines += ["", f"digest.json lists {len(digest['parts']) - MOST_ROWS:,} more rows."]
         lines.append("")
-    lines += ["## The weeks before", "", *table(("week", *_SERIES), view["series"]), ""]
+    lines += ["## Previous weeks", "", *table(("week", *_SERIES), view["series"]), ""]
     if overview and faults.found:
         lines += ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in faults.found), ""]
     lines += [f"Note: {escaped(note)}." for note in digest["notes"]]
@@ -263,7 +263,7 @@ def _link(name: str, file: str | None) -> str:
 
 
 WEEKS = 8
-"""Number of earlier weeks used for comparison."""
+"""Number of earlier weeks that are used for comparison."""
 _DATA = "digest.json"
 
 
@@ -279,10 +279,10 @@ def digest(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Digest:
-    """Write the digest of a week: a page for the operator, and one for each user or account.
+    """Write the digest of a week: a page for the operator, and a page for each user or account.
 
-    If a page fails, the other pages are still made: the failed page says that it could not be made, the operator's page
-    counts it, and `faults` of the digest lists it.
+    If a page fails, the other pages are still made. The failed page shows the error, the operator's page counts it, and
+    the digest's `faults` list it.
 
     >>> import tracekit
     >>> tracekit.digest("history", "digest", week="2026-W47")  # doctest: +SKIP
@@ -294,13 +294,13 @@ def digest(
     out : path
         Folder to write: index.html, index.md, digest.json, and users/ or accounts/ with two files per name.
     week : str, optional
-        ISO week in the time zone of the Trace; by default the last full week.
+        ISO week in the time zone of the Trace. By default, the last full week.
     by : str
         user or account.
     anonymize : bool
-        Whether to replace names by pseudonyms, including the names of files and of the history itself.
+        Whether to replace names by pseudonyms, including the names of the files and of the history itself.
     salt_file : str or Path, optional
-        File with the salt of the pseudonyms; it is created if it does not exist.
+        File with the salt of the pseudonyms. If it does not exist, it is created.
     force : bool
         Whether to replace an earlier digest.
     memory_limit : str, optional
@@ -311,8 +311,8 @@ def digest(
     Raises
     ------
     UsageError
-        The week does not exist, or the log ends before it; the log does not name users or accounts; a salt file is
-        given without `anonymize`, or it cannot be used.
+        The week does not exist, the log ends before it, or the log does not name users or accounts. A salt file
+        is given without `anonymize`, or it cannot be used.
     QueryError
         The log does not record when jobs were submitted.
     OutputError
@@ -348,7 +348,7 @@ def digest_of(
     memory_limit: str | None = None,
     faults: Faults | None = None,
 ) -> Digest:
-    """Return the digest of a week without writing it; see `digest`. `faults` records changes that fail."""
+    """Return the digest of a week without writing it (see `digest`). `faults` records changes that fail."""
     faults = Faults() if faults is None else faults
     if by not in {"user", "account"}:
         raise UsageError(f"'{by[:60]}' is neither 'user' nor 'account'", where="--by", hint="choose one of them")
@@ -364,7 +364,7 @@ def digest_of(
             raise UsageError(f"the log has no {by} names", where="--by", hint=f"try --by {other}")
         zone = known_zone(history.timezone)
         chosen = last_whole_week(end, zone) if week is None else week_of(week, zone)
-        if week is None and chosen.until <= begin:  # a history of a few days
+        if week is None and chosen.until <= begin:  # the history has only a few days
             chosen = week_at(end, zone)
         if chosen.since > end or chosen.until <= begin:
             what = f"the history does not cover {chosen.name}"
@@ -394,7 +394,7 @@ def digest_of(
 
 
 def _notes(week: Week, begin: dt.datetime, end: dt.datetime, *, gpu_only: bool) -> list[str]:
-    """Return caveats that a reader should know before reading the figures."""
+    """Return the caveats that readers should know before they read the figures."""
     notes = []
     if end < week.until - SLACK:
         missing = duration((week.until - end).total_seconds())

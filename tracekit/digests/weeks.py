@@ -1,4 +1,4 @@
-"""ISO weeks, from Monday to Sunday in the time zone of a log, and the figures of each week."""
+"""ISO weeks, from Monday to Sunday in the time zone of a log, and their figures."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SLACK = dt.timedelta(days=1)
 """A log that begins or ends at most this far inside a week still covers the week, because nights are quiet."""
 
 _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
-"""Bounds of all weeks; a time outside is an error in the log, and calendars do not reach much further."""
+"""Bounds of all weeks. Times outside these bounds are errors in the log, and calendars end not much later."""
 
 
 @dataclass(frozen=True)
 class Week:
-    """A week; its length is 167 or 169 hours if clocks change."""
+    """A week. It has 167 or 169 hours if clocks change."""
 
     monday: dt.date
     zone: str
@@ -61,12 +61,12 @@ class Week:
 
 
 def week_of(text: str, zone: str) -> Week:
-    """Return the week named by a text such as '2026-W47'.
+    """Parse a week such as '2026-W47'.
 
     Raises
     ------
     UsageError
-        The text is not a week, or the year has no such week.
+        The text does not name a week, or the year has no such week.
     """
     hint = "write it like 2026-W47, as 'date +%G-W%V' prints it"
     found = re.fullmatch(r"(\d{4})-?W(\d{2})", text.strip(), flags=re.ASCII)
@@ -87,12 +87,12 @@ def last_whole_week(end: dt.datetime, zone: str) -> Week:
 
 
 def week_at(moment: dt.datetime, zone: str) -> Week:
-    """Return the week that contains a moment [UTC, without a zone]."""
+    """Return the week that contains a time [UTC, without a zone]."""
     return _week(_local_day(moment, zone), zone)
 
 
 def weeks_before(week: Week, number: int, begin: dt.datetime) -> list[Week]:
-    """Return up to `number` weeks before a week, oldest first, that a log beginning at `begin` [UTC] covers."""
+    """Return up to `number` weeks before a week, oldest first, that a log covers if it begins at `begin` [UTC]."""
     found = [_week(week.monday - dt.timedelta(days=7 * back), week.zone) for back in range(number, 0, -1)]
     return [one for one in found if one.since + SLACK >= begin]
 
@@ -107,44 +107,44 @@ def _week(day: dt.date, zone: str) -> Week:
 
 
 USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
-"""Tables that are read if the Trace has them."""
+"""Tables that are used if the Trace has them."""
 
 
 COLUMNS = {
     "jobs": "jobs submitted in the week",
-    "held_gpu_h": "GPU-hours allocated in the week; runs across its start or end count in part",
-    "running_gpu_h": "part of held_gpu_h from attempts that still run at the end of the log",
-    "used_gpu_h": "the used part of held_gpu_h, if known: by SM activity if sampled, otherwise by utilization",
-    "idle_gpu_h": "the idle part of held_gpu_h, if known",
+    "held_gpu_h": "GPU-hours allocated in the week (only the part in the week, for runs across its start or end)",
+    "running_gpu_h": "part of held_gpu_h from runs that have not ended at the end of the log",
+    "used_gpu_h": "used part of held_gpu_h, if known (from SM activity if it was sampled, otherwise from utilization)",
+    "idle_gpu_h": "idle part of held_gpu_h, if known",
     "coverage_share": "share of held_gpu_h covered by telemetry",
     "used_share": "used_gpu_h / (used_gpu_h + idle_gpu_h)",
-    "failed_gpu_h": "part of held_gpu_h from attempts that failed because of an error, a node or memory",
-    "timeout_gpu_h": "part of held_gpu_h from attempts that hit their time limit",
+    "failed_gpu_h": "part of held_gpu_h from runs that failed because of an error, a node or memory",
+    "timeout_gpu_h": "part of held_gpu_h from runs that hit their time limit",
     "started": "jobs that started in the week",
     "wait_p50_s": "median wait of the jobs that started in the week, from submission to start [s]",
     "wait_p90_s": "90th percentile of these waits [s]",
     "waiting": "jobs that were waiting when the week ended",
     "ended": "jobs that ended in the week, with a known status",
-    "failed": "of the ended jobs, those that failed because of an error, a node or memory",
-    "timeout": "of the ended jobs, those that hit their time limit",
+    "failed": "ended jobs that failed because of an error, a node or memory",
+    "timeout": "ended jobs that hit their time limit",
     "failed_share": "failed / ended",
-    "cpu_jobs": "jobs without GPUs submitted in the week; no other figure counts them",
+    "cpu_jobs": "jobs without GPUs submitted in the week (not counted in any other figure)",
 }
 """The figures of a week and their meanings."""
 
 
 def has_gpu_jobs(con: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether any job of the log has GPUs; if none has, the figures cover all jobs."""
+    """Return whether any job in the log has GPUs. If none has, the figures cover all jobs."""
     return bool(con.execute("SELECT count(*) FROM jobs WHERE gpu_count > 0").fetchall()[0][0])
 
 
 def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: str, *, gpu_only: bool) -> pl.DataFrame:
-    """Return one row for each week and name with any data, and one row per week for all names (`everyone`).
+    """Return one row for each week and name with data, and one row per week for all names (`everyone`).
 
     Parameters
     ----------
     con : duckdb.DuckDBPyConnection
-        A connection with the Trace and the shared views; tables of `USE_TABLES` that the Trace lacks are empty.
+        A connection with the Trace and the shared views. Tables in `USE_TABLES` that are not in the Trace are empty.
     weeks : sequence of Week
         The weeks.
     key : str
@@ -178,15 +178,15 @@ WITH known AS (
     FROM jobs
 ),
 
--- A week with a part of an attempt gets that part of its covered and used GPU time, as if the use were even. All weeks
--- of the attempt add up to its figures in utilization/efficiency. Unknown is not idle.
+-- A week that contains part of an attempt gets this part of its covered and used GPU time, as if the use were even. The
+-- attempt's weeks add up to its figures in utilization/efficiency. Unknown use does not count as idle.
 use_of_attempts AS (
     SELECT job_id, attempt, covered_gpu_s / gpu_s AS covered_share, used_gpu_s / gpu_s AS used_share
     FROM attempt_use
     WHERE used_gpu_s IS NOT NULL AND gpu_s > 0
 ),
 
--- An attempt that still runs keeps its GPUs as long as the view open_attempts says.
+-- An attempt that is still running keeps its GPUs until the time in the open_attempts view.
 runs AS (
     SELECT k.name, a.gpu_count, a.status, u.covered_share, u.used_share, a.start_time,
            coalesce(a.end_time, make_timestamp(o.until_us)) AS end_time, o.job_id IS NOT NULL AS open

@@ -1,4 +1,4 @@
-"""Advice supported by evidence from the log; the guidelines are in `tracekit.guidelines.rules`.
+"""Advice that evidence from the log supports. The guidelines are in `tracekit.guidelines.rules`.
 
 The package can be called: `tracekit.guidelines(trace)` (see `tracekit.guidelines.run.guidelines`).
 """

@@ -1,4 +1,4 @@
-"""The declarations of the guidelines in this package: one Markdown file each, next to the functions of the findings."""
+"""The declarations of this package's guidelines: one Markdown file each, next to the functions for the findings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FOLDER = Path(__file__).parent / "rules"
 
 
 def declared(name: str, **values: float) -> dict[str, Any]:
-    """Return the texts, measures and thresholds of the guideline `name` as arguments of `Guideline`.
+    """Return the wording, measures and thresholds of the guideline `name` as arguments of `Guideline`.
 
     `rules/<name>.md` begins with the title and the question. Each section below, such as '## Advice' or '## No trial',
-    is one argument: 'Measures' and 'Thresholds' are tables, 'Sources' is a list, and 'Slurm', 'Kubernetes' and 'YARN'
-    make up the practice. `values` replaces '$key' by a number, so the file repeats no constants of the code.
+    is one argument. 'Measures' and 'Thresholds' are tables, 'Sources' is a list, and 'Slurm', 'Kubernetes' and 'YARN'
+    make up the practice. `values` replaces '$key' by a number, so the file repeats no constants from the code.
     """
     whole = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     numbers = {key: f"{value:g}" for key, value in values.items()}

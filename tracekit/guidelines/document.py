@@ -1,4 +1,4 @@
-"""The verdicts on guidelines, and the JSON document from which the Markdown and HTML forms are made."""
+"""The verdicts on guidelines, and the JSON document from which the Markdown and HTML versions are made."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 FORMAT = "tracekit-guidelines"
 
 _ROWS = 20
-"""Maximum number of detail rows; further rows are only counted."""
+"""Maximum number of detail rows. Any further rows are only counted."""
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
-    "worse": ("No", "the replay contradicts the advice; find the reason before you follow it"),
+    "worse": ("No", "the replay contradicts the advice, so find the reason before you follow it"),
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Effect uncertain", "the interval includes no change, or the assumptions disagree"),
 }
-"""Whether the advice helps in its replays, and a note on each outcome."""
+"""Whether the advice helps in its replays, with a note for each outcome."""
 
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
@@ -47,29 +47,29 @@ Verdict = Literal["holds", "does not hold", "cannot tell"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement of one guideline on a Trace."""
+    """The judgement on one guideline for a Trace."""
 
     guideline: Guideline
     verdict: Verdict
     why: tuple[str, ...]
-    """The missing data, or the thresholds that were not crossed; empty if the guideline holds."""
+    """The missing data or the thresholds that were not crossed. Empty if the guideline holds."""
     finding: Finding | None = None
-    """None if the Trace lacks data that the guideline needs."""
+    """None if data that the guideline needs are missing from the Trace."""
     effect: Effect | None = None
-    """The expected effect according to the replay; only for guidelines that hold."""
+    """The expected effect according to the replay, only for guidelines that hold."""
     no_effect: str = ""
-    """Why the effect is missing; only for guidelines that hold."""
+    """Why the effect is missing, only for guidelines that hold."""
     losses: Losses | None = None
-    """For guidelines about outages: the expected effect on the cost of outages; only if the guideline holds."""
+    """For guidelines about outages that hold: the expected effect on the cost of outages."""
     untold: UntoldEffect | None = None
     """The effect that no twin supports, if that is why the effect is missing."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
-    """Return the document; its keys are the same for every verdict, and a key without a value is null.
+    """Return the document. Its keys are the same for every verdict, and a key without a value is null.
 
-    Text from a log appears only in `finding.rows`, with control characters made visible and long text shortened. If a
-    guideline cannot be written, its entry says so and `faults` records it.
+    Text from a log appears only in `finding.rows`, where control characters are made visible and long text is
+    shortened. If a guideline cannot be written, its entry says so, and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     entries = [_written(j, faults) for j in judged]
@@ -111,7 +111,7 @@ def _entry(judged: Judgement) -> dict[str, Any]:
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
-    # A value that JSON cannot represent raises an error here, so only one guideline fails, not the whole document.
+    # A value that JSON cannot represent raises an error here, so only one guideline fails and not the whole document.
     orjson.dumps(entry)
     return entry
 
@@ -182,11 +182,11 @@ def _effect(effect: Effect) -> dict[str, Any]:
     text = f"{spoken(first.change)}, {effect.main.words}"
     if len(same) > 1:
         least, most = alike_durations([pick(one.changed_s for one in same) for pick in (min, max)])
-        text += f"; {least} to {most} over {len(same)} assumptions"
+        text += f"; {least} to {most} under {len(same)} assumptions"
     return {
         "text": _sentence_of(effect.verdict, text, _missing(effect)),
         "verdict": effect.verdict,
-        "origin": "replays in the twin of the log",
+        "origin": "replays in the simulation of the log",
         "baseline": TWIN,
         "headline": effect.main.headline,
         "changes": [_change(change) for change in effect.changes],
@@ -205,7 +205,7 @@ def _losses(losses: Losses) -> dict[str, Any]:
     return {
         "text": " ".join([_sentence_of(best.verdict, f"{losses.words}{where}"), *losses.untold]),
         "verdict": best.verdict,
-        "origin": "replays in the twin of the log, with its outages",
+        "origin": "replays in the simulation of the log, with its outages",
         "assumed": ASSUMED.words,
         "changes": [
             {
@@ -221,7 +221,7 @@ def _losses(losses: Losses) -> dict[str, Any]:
 
 
 def _missing(effect: Effect) -> str:
-    """Name the clusters whose effect is unknown."""
+    """Name the clusters in which the effect is unknown."""
     first = effect.changes[0]
     told = {one.cluster for one in first.clusters}
     names = dict.fromkeys(
@@ -231,7 +231,7 @@ def _missing(effect: Effect) -> str:
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Return a sentence on whether the advice helps, and why; "Yes" becomes "Likely" if a cluster has no result."""
+    """Write a sentence on whether the advice helps, and why. "Yes" becomes "Likely" if a cluster has no result."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."
@@ -266,7 +266,7 @@ def _change(change: ExpectedChange) -> dict[str, Any]:
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return the recorded values for the effect, and whether a twin supports it; None if nothing was tried."""
+    """Return the recorded values for the effect and whether a twin supports it, or None if nothing was tried."""
     if judged.untold is not None:
         first = judged.untold.untold[0]
         return _record_of(first.change, judged.untold.support)
@@ -288,7 +288,7 @@ def _sentence(reason: str) -> str:
 
 
 def shown(value: float | None, unit: str) -> str:
-    """Return a number with its unit.
+    """Format a number with its unit.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def shown(value: float | None, unit: str) -> str:
 
 
 def span(low: float, high: float, unit: str) -> str:
-    """Return an interval with its unit once.
+    """Format an interval, with its unit only once.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The expected effect of a change: the new waits or outage costs that the twins of the log predict.
+"""The expected effect of a change: the new waits or outage costs that the log's twins predict.
 
-A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
-what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports
-them. For every other cluster, the reason is given instead.
+A change is replayed in the twin of every cluster. The change's effect there (the twin with the change against the
+twin without it) is applied to the recorded values (see `tracekit.calibration.effect`). Effects are summed over the
+clusters whose twin supports them. For all other clusters, the reason is given instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = "defaults"
-"""Name of the assumptions of models.toml."""
+"""Name of the assumptions in models.toml."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class ExpectedChange:
     change: str
     """A policy as on the command line, or the name of a rule change."""
     assumption: str
-    """`DEFAULTS`, or the point of the bracket."""
+    """`DEFAULTS` or the point of the bracket."""
     clusters: tuple[TwinEffect, ...]
-    """The effects on the headline mean, one for each cluster with a known effect."""
+    """The effect on the headline mean in each cluster with a known effect."""
     queue: TwinEffect
-    """Effect on the mean wait, over all of these clusters."""
+    """Effect on the mean wait over all of these clusters."""
     jct: TwinEffect
     """Effect on the mean completion time."""
     support: Support
-    """The recorded waits of these jobs, their waits in the twins, and their waits with the change."""
+    """The waits of these jobs: recorded, in the twins, and with the change."""
 
     @property
     def main(self) -> TwinEffect:
@@ -63,13 +63,13 @@ class ExpectedChange:
 
 @dataclass(frozen=True)
 class Untold:
-    """A change whose effect in a cluster is unknown, with the reason."""
+    """A change whose effect in a cluster is unknown, and the reason."""
 
     cluster: str
     change: str
     assumption: str
     reason: str
-    """A sentence without its initial capital and full stop."""
+    """A sentence without its initial capital letter and full stop."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class UntoldEffect:
 
     @property
     def sentence(self) -> str:
-        """Why the effect is not reported."""
+        """The reason why the effect is not reported."""
         already = all(one.reason.startswith(_ALREADY) for one in self.untold)
         several = len({one.cluster for one in self.untold}) > 1
         told = []
@@ -95,14 +95,14 @@ class UntoldEffect:
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The best change for jobs of one size: the lowest headline mean, or completion time if a change preempts."""
+    """The best change for jobs of one size: lowest headline mean, or completion time if a change preempts."""
 
     gpu_class: str
     policy: str
     """`TWIN` if no change is better than the twin."""
     jobs: int
     diff_s: float
-    """The mean of the best change minus the mean in the twin [s]; 0 if the twin is best."""
+    """The mean of the best change minus the mean in the twin [s], or 0 if the twin is best."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ class Effect:
     """The expected effect of a guideline."""
 
     changes: tuple[ExpectedChange, ...]
-    """Each change under each assumption with a known effect, the intended one first."""
+    """Each change with a known effect, under each assumption, the intended change first."""
     best_by_class: tuple[ClassBest, ...]
-    """The best change for each job size, under the first assumption; empty if only one change was tried."""
+    """The best change for each job size under the first assumption. Empty if only one change was tried."""
     assumptions: tuple[str, ...]
-    """The assumptions behind the effect, one sentence each."""
+    """The assumptions behind the effect, as one sentence each."""
     untold: tuple[Untold, ...] = ()
     """Changes that were tried but have no known effect."""
 
@@ -125,7 +125,7 @@ class Effect:
 
     @property
     def verdict(self) -> Literal["better", "worse", "no change", "undecided"]:
-        """The verdict; 'undecided' if the interval or the assumptions allow several."""
+        """The verdict, which is 'undecided' if the interval or the assumptions allow several verdicts."""
         first = self.changes[0]
         if any(u.change == first.change and u.assumption != first.assumption for u in self.untold):
             return "undecided"
@@ -145,12 +145,12 @@ class _Replayed(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Whether jobs are preempted, so the wait until the first start is only part of their total wait."""
+        """Whether jobs are preempted. If so, the wait until the first start is only part of their total wait."""
         return self.times.stopped > 0 or self.jobs.twin.stopped > 0
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
-    """Return the effect of a trial, an effect that no twin supports, or a sentence that explains why it is missing.
+    """Return the effect of a trial, an effect that no twin supports, or a sentence that explains why there is none.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:
                     replayed.setdefault(key, []).append(found)
-    left_out = [Untold(name, "", "", f"no twin: {why}") for name, why in twins.left_out.items()]
+    left_out = [Untold(name, "", "", f"there is no simulation ({why})") for name, why in twins.left_out.items()]
     if not replayed:
         first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
         return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
@@ -227,7 +227,7 @@ def _changes(
 
 
 def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
-    """Return the effect of a change, summed over the clusters where it was replayed, with one mean as headline."""
+    """Return the effect of a change, summed over the clusters in which it was replayed, with one mean as headline."""
     queue, jct = (total_effect([one.effects[what] for one in found]) for what in HEADLINES)
     waits = [np.stack([one.jobs.recorded.queue_s, one.jobs.twin.queue_s, one.times.queue_s]) for one in found]
     known = np.concatenate([w[:, ~np.isnan(w).any(axis=0)] for w in waits], axis=1)
@@ -237,7 +237,7 @@ def _expected(headline: Headline, change: str, assumption: str, found: Sequence[
 
 
 def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
-    """Return the mean waits of a cluster whose effects are unknown, in the log and in the twin."""
+    """Return a cluster's mean waits in the log and in the twin, if its effects are unknown."""
     jobs = jobs_of(cluster.found)
     both = ~np.isnan(jobs.recorded.queue_s) & ~np.isnan(jobs.twin.queue_s)
     ended = jobs.recorded.jct_s[both & ~np.isnan(jobs.recorded.jct_s)]
@@ -246,7 +246,7 @@ def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
 
 
 def _best(headline: Headline, replayed: Mapping[str, Sequence[_Replayed]]) -> tuple[ClassBest, ...]:
-    """Return the best change for each job size, over the clusters in which all changes were replayed."""
+    """Find the best change for each job size, over the clusters in which all changes were replayed."""
     names = [TWIN, *replayed]
     by_cluster = [{one.cluster.found.name: one for one in found} for found in replayed.values()]
     frames = []
@@ -271,7 +271,7 @@ _ALREADY = "the log behaves like this already"
 
 
 def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
-    """Return the reasons, each with the clusters to which it applies."""
+    """Return the reasons with the clusters to which they apply."""
     reasons: dict[str, list[str]] = {}
     for one in untold:
         names = reasons.setdefault(one.reason.removesuffix(_TAIL), [])
@@ -281,7 +281,7 @@ def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
 
 
 def _inside(sentence: str) -> str:
-    """Return a sentence for use inside another sentence; a cluster name keeps its capital."""
+    """Adapt a sentence for use inside another sentence. A cluster name keeps its capital letter."""
     return sentence[:1].lower() + sentence[1:] if sentence.startswith(("A ", "No ", "The ")) else sentence
 
 
@@ -302,8 +302,8 @@ FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
-"""The same rule as in the twin's replay: a share of the allocated time goes into saving. An attempt stopped by an
-outage also loses its work since the last checkpoint and the restart time, without the share that is already counted as
+"""The same rule as in the twin's replay: a share of the allocated time goes into saving. An attempt that an outage
+stops also loses its work since the last checkpoint and the restart time, except for the share that already counts as
 saving.
 """
 
@@ -313,28 +313,28 @@ class Losses:
     """The expected effect of a guideline on the cost of outages."""
 
     effects: tuple[LossEffect, ...]
-    """The effect of each change in each cluster whose twin supports it, the change that saves most first."""
+    """The effect of each change in each cluster whose twin supports it. The change that saves most comes first."""
     untold: tuple[str, ...] = ()
-    """Why other effects are unknown, one sentence each."""
+    """One sentence for each other effect on why it is unknown."""
 
     @property
     def words(self) -> str:
-        """The best change in one line."""
+        """The best change on one line."""
         best = self.effects[0]
         ettr = ""
         if best.ettr is not None and best.changed_ettr is not None:
             before, after = percent(best.ettr), percent(best.changed_ettr)
-            ettr = f"; in the simulation the effective training time ratio goes from {before} to {after}"
+            ettr = f"; in the simulation, the effective training time ratio changes from {before} to {after}"
         return f"{best.change}: {best.words}{ettr}"
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return the cost of outages for each job of the log, if jobs save their work as in `ASSUMED`.
+    """Return the cost of outages for each job in the log, if jobs save their work as in `ASSUMED`.
 
     Raises
     ------
     LackingError
-        The Trace lacks attempts.
+        The Trace has no attempts.
     """
     interval, cost = float(ASSUMED.interval_s), ASSUMED.cost_s
     params = {
@@ -352,7 +352,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
 
 
 def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:
-    """Return the effect of a trial, or a sentence that explains why it is missing.
+    """Return the effect of a trial, or a sentence that explains why there is none.
 
     Raises
     ------

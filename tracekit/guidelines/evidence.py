@@ -1,4 +1,4 @@
-"""The evidence for a guideline: named queries, and SQL over tables, shared views and timelines, each answered once."""
+"""The evidence for a guideline: named queries, and SQL over tables, shared views and timelines. Each runs once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LackingError(Exception):
-    """The Trace lacks data that a guideline needs; its function raises this error and the runner catches it."""
+    """Data that a guideline needs are missing from the Trace. Its function raises this, and the runner catches it."""
 
     def __init__(self, *sentences: str) -> None:
         self.sentences = sentences
@@ -28,35 +28,35 @@ class LackingError(Exception):
 
 
 class Evidence:
-    """A Trace that answers each question once."""
+    """A Trace that computes each answer only once."""
 
     def __init__(self, trace: Trace, memory_limit: str | None = None, engine: Engine | None = None) -> None:
         self.trace = trace
         self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
-        # Queries that do not separate tenants have the same answer for every choice of tenant, so they are never split
-        # by thousands of tenants.
+        # Queries that do not separate tenants have the same answer for every choice of tenant. They are therefore never
+        # split by thousands of tenants.
         self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
-        """Return the capabilities that the Trace lacks or, if it lacks none, the missing tables, one sentence each."""
+        """Return a sentence for each missing capability of the Trace or, if none is missing, for each missing table."""
         sentences = []
         for name in needs:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
                 sentences.append(f"The trace does not record {name.replace('_', ' ')}{note}.")
-        # A missing capability says more than the missing table behind it.
+        # A missing capability is more informative than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
     def query(self, name: str, **params: object) -> Answer:
-        """Return the answer of a query.
+        """Return the answer to a query.
 
         Raises
         ------
         LackingError
-            The Trace lacks what the query needs.
+            Something that the query needs is missing from the Trace.
         """
         return self._once(find_query(name), params)
 
@@ -73,26 +73,26 @@ class Evidence:
         Parameters
         ----------
         text : str
-            One SELECT statement; nothing from a log may be pasted into it.
+            One SELECT statement, which must not contain anything from a log.
         params : mapping, optional
-            Values bound to its parameters. $timezone and $time_base come from the Trace; a timeline's parameters
-            have their defaults.
+            Values bound to its parameters. $timezone and $time_base come from the Trace. A timeline's parameters have
+            their defaults.
         also : tuple of str
-            Tables that are empty if the Trace does not have them.
+            Tables that are empty if they are not in the Trace.
         merge : tuple of str
             Common tables that may be computed day by day and merged (`Query.merge`).
 
         Raises
         ------
         LackingError
-            The Trace lacks a table that a timeline needs.
+            A table that a timeline needs is missing from the Trace.
         QueryError
             The statement fails.
         """
         return self._ask(Query.of_text(text, self.trace.path, also=also, merge=merge), params or {}).frame
 
     def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
-        """Return the rows of an SQL statement with the notes of its timelines; the answer is cached.
+        """Return the rows of an SQL statement with its timelines' notes. The answer is cached.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""The interface of guidelines: texts as data, and a function that computes the finding from a Trace.
+"""The interface of guidelines: wording as data, and a function that computes the finding from a Trace.
 
-A plug-in defines its own instance of `Guideline`, see docs/guidelines.md; all types that it needs can be imported from
-here.
+A plug-in defines its own instance of `Guideline` (see docs/guidelines.md) and can import all types that it needs from
+this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 LEAST_COVERED = 0.5
-"""Share of the GPU-hours that must be covered before a problem counts as absent [0..1]; our choice."""
+"""Minimum share of the GPU-hours covered for a problem to count as absent [0..1] (our choice)."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +55,37 @@ class Number:
     n: int
     """Number of observations."""
     low: float | None = None
-    """Lower end of the 95 % interval; None without an interval."""
+    """Lower end of the 95 % interval, or None if there is no interval."""
     high: float | None = None
     """Upper end."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The finding of a guideline: what its function computed."""
+    """The finding of a guideline, as computed by its function."""
 
     numbers: Mapping[str, Number]
     """One number for each measure of the guideline, by key."""
     notes: tuple[str, ...] = ()
-    """Choices made and data left out, one sentence each."""
+    """One sentence for each choice and for data that were left out."""
     rows: tuple[Mapping[str, Any], ...] = ()
-    """Details, such as the nodes concerned; all rows have the same keys."""
+    """Details, such as the nodes concerned. All rows have the same keys."""
     rows_title: str = ""
     """What the rows show."""
     covers: float | None = None
-    """Share of `covers_of` that the numbers cover [0..1]; None if they cover the whole. Below `LEAST_COVERED` the
-    problem may lie in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
+    """Share of `covers_of` that the numbers cover [0..1], or None if they cover all of it. Below `LEAST_COVERED`, the
+    problem may be in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
     """
     covers_of: str = "the GPU-hours"
     """The total that `covers` refers to."""
     text: str = ""
-    """A sentence used if the guideline's own sentence does not fit the numbers, such as 0 jobs; {key} works in the same
+    """A sentence for numbers that the guideline's own sentence does not fit, such as 0 jobs. {key} works in the same
     way.
     """
     advice: str = ""
-    """Advice used instead of the guideline's own if the trace lacks something that it mentions, such as GPUs."""
+    """Advice that replaces the guideline's own if this mentions something that is not in the trace, such as GPUs."""
     cost: str = ""
-    """A cost used instead of the guideline's own for the same reason."""
+    """A cost that replaces the guideline's own for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The value that a measure must reach before the advice is given."""
+    """The value that a measure must reach for the advice to be given."""
 
     key: str
     """Key of the measure."""
     side: Literal["at least", "at most", "more than"]
     value: float
     source: str
-    """Source of the threshold; 'ours' if it is our choice."""
+    """Source of the threshold, or 'ours' if it is our choice."""
 
     def crossed(self, value: float) -> bool:
         """Return whether a value supports the advice."""
@@ -151,11 +151,11 @@ class RuleChange:
     name: str
     """A description for display, such as 'quotas lent while they are idle'."""
     change: Callable[[Rules], Rules]
-    """Function that returns the changed rules; it raises LackingError if nothing can be changed."""
+    """Function that returns the changed rules. It raises LackingError if nothing can be changed."""
 
     @classmethod
     def of(cls, name: str, what: str, **changes: Any) -> RuleChange:
-        """Return a change of some rules; if they conflict, the error calls the change `what`, such as 'Lending'."""
+        """Return a change of some rules. If they conflict, the error calls the change `what`, such as 'Lending'."""
 
         def change(rules: Rules) -> Rules:
             changed = replace(rules, **changes)
@@ -179,7 +179,7 @@ class NodeChange:
 
 @dataclass(frozen=True)
 class Trial:
-    """How the effect is estimated: by replays in the twin of the log, with and without a change."""
+    """How the effect is estimated: by replays in the log's twin, with and without a change."""
 
     changed: tuple[str | RuleChange | NodeChange, ...]
     """The changes that represent the advice, the best change first. Each is a policy that replaces the twin's order,
@@ -188,8 +188,8 @@ class Trial:
     headline: Literal["jct", "queue"] = "jct"
     """Whether the advice should shorten the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which the changes are tried, the intended assumption first. If empty, the twin's assumptions
-    apply: a multi-GPU job keeps its recorded run time wherever it runs.
+    """Assumptions under which the changes are tried, the intended assumption first. If there are none, the twin's
+    assumptions apply: a multi-GPU job keeps its recorded run time wherever it runs.
     """
 
 
@@ -198,8 +198,8 @@ class LossTrial:
     """How the effect on the cost of outages is estimated: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
-    """Function that returns the changes that represent the advice, given the finding. Results list the change that
-    saves most first.
+    """Function that returns the changes that represent the advice, given the finding. In results, the change that
+    saves most is first.
     """
 
 
@@ -216,9 +216,9 @@ class Guideline:
     thresholds: tuple[Threshold, ...]
     """The guideline holds only if all thresholds are crossed."""
     finding: str
-    """A sentence; {key} is replaced by a measure with its unit."""
+    """A sentence in which {key} is replaced by a measure with its unit."""
     find: Callable[[Evidence], Finding]
-    """Function that computes the finding; it raises LackingError if the Trace lacks data that it needs."""
+    """Function that computes the finding. It raises LackingError if data that it needs are missing from the Trace."""
     advice: str
     cost: str
     risk: str
@@ -229,10 +229,10 @@ class Guideline:
     needs: tuple[str, ...] = ()
     """Capabilities that the Trace must have."""
     least_n: int = 30
-    """Minimum number of observations of the headline for a verdict."""
+    """Minimum number of observations for the headline measure for a verdict to be given."""
     trial: Trial | LossTrial | None = None
     no_trial: str = ""
-    """Why a replay cannot try the advice; required if there is no trial."""
+    """Why a replay cannot try the advice. Required if there is no trial."""
 
     def of(self, tenant: Tenant) -> Guideline:
         """Return this guideline in the site's words."""
@@ -251,9 +251,9 @@ class Guideline:
         keys = [m.key for m in self.measures]
         unknown = [t.key for t in self.thresholds if t.key not in keys]
         if not keys or not self.thresholds or unknown or len(set(keys)) != len(keys):
-            raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold on one of them")
+            raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold for one of them")
         if (self.trial is None) != bool(self.no_trial):
-            raise ValueError(f"'{self.id}' needs either a trial or the reason for having none")
+            raise ValueError(f"'{self.id}' needs either a trial or a reason why there is none")
 
 
 GUIDELINES: Plugins[Guideline] = Plugins(

@@ -1,7 +1,7 @@
-"""95 % confidence intervals: by resampling whole days, also for a mean difference, and exact intervals for a share.
+"""95 % confidence intervals: by resampling whole days (also for a mean difference), and exact ones for a share.
 
-Jobs of one day are not independent: they share the queue, come from the same users and fail for the same reasons. So
-whole days are resampled, not jobs.
+Jobs on the same day are not independent: they share the queue, come from the same users and fail for the same
+reasons. Therefore, whole days are resampled instead of jobs.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 _RESAMPLES = 1000
 BY_SIZE = ("gpu_count",)
-"""Columns that define the strata if strata differ only by job size."""
+"""Columns that define the strata if these differ only by job size."""
 
 
 def over_days(
     frame: pl.DataFrame, statistic: Callable[[Mapping[str, Floats]], Floats], *, n: int, seed: int = 0
 ) -> Number:
-    """Return a statistic of sums, with its bootstrap interval over days.
+    """Compute a statistic of sums, with its bootstrap interval over days.
 
-    Each of 1,000 resamples draws as many days as the data have, with replacement, and computes the statistic from the
-    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. No interval is computed with
-    fewer than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
+    Each of 1,000 resamples draws as many days as there are in the data, with replacement, and computes the statistic
+    from the sums over these days. The interval is from the 2.5th to the 97.5th percentile. No interval is computed if
+    there are fewer than 5 days, or if the statistic is undefined in more than a tenth of the resamples.
 
     Parameters
     ----------
     frame : pl.DataFrame
-        The column day, and columns to be summed.
+        The column day, and the columns to sum.
     statistic : callable
-        Takes the sums by column, each an array (r,), and returns the values (r,); NaN if undefined.
+        Takes the sums by column, each as an array (r,), and returns the values (r,), which are NaN if undefined.
     n : int
         Observations.
     seed : int
-        Random seed; the same seed gives the same interval.
+        Random seed. The same seed gives the same interval.
     """
     names = [name for name in frame.columns if name != "day"]
     by_day = frame.group_by("day").agg(pl.col(names).sum()).sort("day")
@@ -56,7 +56,7 @@ def over_days(
         return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
-    # A resample with a divisor of 0 has no value, although NumPy returns infinity.
+    # A resample with a divisor of 0 has no value, but NumPy returns infinity.
     values[np.isinf(values)] = np.nan
     if np.isnan(values).mean() > 0.1:
         return Number(value, n)
@@ -70,7 +70,7 @@ def _quietly(statistic: Callable[[Mapping[str, Floats]], Floats], names: list[st
 
 
 def ratio(top: str, bottom: str) -> Callable[[Mapping[str, Floats]], Floats]:
-    """Return the statistic sum of `top` / sum of `bottom`; NaN if the latter is 0."""
+    """Return the statistic sum(`top`) / sum(`bottom`), which is NaN if the divisor is 0."""
     return lambda sums: np.where(sums[bottom] != 0, sums[top] / sums[bottom], np.nan)
 
 
@@ -87,7 +87,7 @@ def share_of(hits: int, n: int) -> Number:
 
 
 def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.DataFrame:
-    """Return the rows of the strata that have samples under both the better and the worse condition.
+    """Return the rows of the strata with samples under both the better and the worse condition.
 
     `frame` has the columns `by`, worse (BOOLEAN), samples, total [percent * samples] and day.
     """
@@ -96,7 +96,7 @@ def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.Dat
 
 
 def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Number:
-    """Return the loss of utilization under the worse condition [percentage points].
+    """Compute the loss of utilization under the worse condition [percentage points].
 
     In each stratum, the difference is the pooled mean of the better samples minus that of the worse samples. Strata are
     weighted by their worse samples, so the result is the mean difference between worse samples and comparable better

@@ -15,23 +15,23 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
 HEADS = (
     ("holds", "What to change"),
-    ("cannot tell", "What cannot be decided"),
-    ("does not hold", "What the trace does not show"),
+    ("cannot tell", "Could not be decided"),
+    ("does not hold", "Not found in the trace"),
 )
-"""The verdicts in document order, each with its heading."""
+"""The verdicts in document order, with their headings."""
 
 
 def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
-    """Return the document of `document_of` as Markdown; every text is escaped.
+    """Return the document from `document_of` as Markdown, with all text escaped.
 
-    If a guideline cannot be written, the text says so and `faults` records it.
+    If a guideline cannot be written, the document says so, and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     lines = [f"# Guidelines for {escaped(document['trace'])}", ""]
     count = len(document["guidelines"])
     lines += [
         (
-            f"{document['holds']} of {count} guidelines hold. A guideline gives advice only if its finding crossed the "
+            f"{document['holds']} of {count} guidelines hold. A guideline gives advice only if its finding crosses the "
             "threshold."
         )
     ]
@@ -43,7 +43,7 @@ def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
             lines += ["", *advice_lines(entry, faults)]
         if entries and verdict != "holds":
             lines += ["", *(_short(entry) for entry in entries)]
-    lines += ["", f"tracekit {escaped(document['tracekit_version'])}; intervals are 95 % intervals.", ""]
+    lines += ["", f"tracekit {escaped(document['tracekit_version'])}. All intervals are 95 % intervals.", ""]
     return "\n".join(lines)
 
 
@@ -61,7 +61,7 @@ def advice_lines(entry: Mapping[str, Any], faults: Faults) -> list[str]:
 def _advice(entry: Mapping[str, Any]) -> list[str]:
     finding, practice = entry["finding"], entry["practice"]
     lines = [f"### {escaped(entry['title'])}", "", f"*{escaped(entry['question'])}*", "", escaped(finding["text"]), ""]
-    heads = ("what", "measured (95 % interval)", "n", "threshold")
+    heads = ("measure", "value (95 % interval)", "n", "threshold")
     limits = {t["key"]: t["limit"] for t in entry["thresholds"]}
     rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}", limits.get(m["key"], "")) for m in finding["numbers"]]
     lines += [*table(heads, rows), ""]
@@ -69,7 +69,7 @@ def _advice(entry: Mapping[str, Any]) -> list[str]:
         lines += [f"{escaped(finding['rows_title'])}:", ""]
         lines += [*table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
         if finding["rows_left_out"]:
-            lines += [f"{finding['rows_left_out']:,} more rows not shown.", ""]
+            lines += [f"{finding['rows_left_out']:,} more rows are not shown.", ""]
     lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Does it help?** {escaped(effect_text(entry))}", ""]
     lines += [f"**Cost.** {escaped(entry['cost'])}", "", f"**Risk.** {escaped(entry['risk'])}", "", "**How.**", ""]
     for name, title in (("slurm", "Slurm"), ("kubernetes", "Kubernetes"), ("yarn", "YARN")):
@@ -82,19 +82,19 @@ def _advice(entry: Mapping[str, Any]) -> list[str]:
 
 
 def effect_text(entry: Mapping[str, Any]) -> str:
-    """Return the expected effect of a guideline that holds, or why it is unknown."""
+    """Describe the expected effect of a guideline that holds, or why it is unknown."""
     effect = entry["effect"]
     return expected_text(entry) + (_best_by_size(effect) if effect is not None else "")
 
 
 def expected_text(entry: Mapping[str, Any]) -> str:
-    """Return the expected effect without the best change for each job size, or why it is unknown."""
+    """Describe the expected effect, except for the best change for each job size, or why it is unknown."""
     expected = entry["effect"] or entry["losses"]
     return expected["text"] if expected else entry["no_effect"] or "Not tried."
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:
-    """Return the best change for each job size, or '' if the same change is best for all sizes."""
+    """Name the best change for each job size, or return '' if the same change is best for all sizes."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:
         return ""
@@ -103,7 +103,7 @@ def _best_by_size(effect: Mapping[str, Any]) -> str:
 
 
 def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:
-    """Return the lines of a table; every cell is escaped."""
+    """Return the lines of a table, with every cell escaped."""
     names = list(heads)
     lines = [_row(names), _row(["---"] * len(names), raw=True)]
     return lines + [_row(row) for row in rows]
@@ -114,7 +114,7 @@ def _row(cells: Iterable[Any], *, raw: bool = False) -> str:
 
 
 def cell_text(value: object) -> str:
-    """Return the value of a table cell as text."""
+    """Convert the value of a table cell to text."""
     if value is None:
         return "\N{EN DASH}"
     if isinstance(value, float):
@@ -123,7 +123,7 @@ def cell_text(value: object) -> str:
 
 
 def escaped(text: object) -> str:
-    r"""Return a text with escapes, which Markdown shows literally.
+    r"""Escape text so that Markdown shows it literally.
 
     Examples
     --------

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def page(document: Mapping[str, Any], faults: Faults | None = None) -> str:
-    """Return the document of `document_of` as an HTML page that needs no network access and runs no scripts.
+    """Render the document from `document_of` as an HTML page that needs no network access and runs no scripts.
 
-    If a guideline cannot be rendered, the page says so and `faults` records it.
+    If a guideline cannot be rendered, the page says so, and `faults` records it.
     """
     import jinja2
 

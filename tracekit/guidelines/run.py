@@ -42,7 +42,7 @@ class Advice:
         return tuple(j for j in self.judged if j.verdict == "holds")
 
     def document(self) -> dict[str, Any]:
-        """Return everything as JSON values with stable keys, see docs/guidelines.md."""
+        """Return everything as JSON values with stable keys (see docs/guidelines.md)."""
         return document_of(self.trace, self.judged, self.faults)
 
     def json(self) -> str:
@@ -82,7 +82,7 @@ def guidelines(
 ) -> Advice:
     """Judge a Trace by the guidelines.
 
-    If a guideline's function fails, its result says so and the other guidelines are still judged.
+    If a guideline's function fails, its result says so, and the other guidelines are still judged.
 
     >>> import tracekit
     >>> advice = tracekit.guidelines("my-trace")  # doctest: +SKIP
@@ -93,15 +93,15 @@ def guidelines(
     trace : Trace or path
         The Trace to judge.
     twin : path, optional
-        The twin.toml of this Trace; the effect of each guideline that holds is replayed in this twin.
+        The twin.toml of this Trace. The effect of each guideline that holds is replayed in this twin.
     replay : path, optional
-        The output of `tracekit replay --twin` for this Trace; its twin is used.
+        The output of `tracekit replay --twin` for this Trace, whose twin is used.
     try_jobs : int, optional
         Calibrate a twin now, on the first N jobs.
     only : sequence of str
-        Guideline ids; all by default.
+        Guideline ids. By default, all of them.
     by : str, optional
-        The jobs column to use as tenant (see `Trace.by`); replays of effects still use the tenant chosen at ingest.
+        The jobs column to use as tenant (see `Trace.by`). Replays of effects still use the tenant chosen at ingest.
     memory_limit : str, optional
         Maximum memory that DuckDB may use before it spills to disk, such as '2GB'.
     progress : Progress, optional
@@ -128,7 +128,7 @@ def guidelines(
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
-            twins.check()  # reject an unusable file even if no effect is tried with it
+            twins.check()  # reject an unusable file, even if no effect is tried with it
     return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
@@ -157,7 +157,7 @@ def judge_all(
     progress: Progress | None = None,
     faults: Faults | None = None,
 ) -> Advice:
-    """Return the judgements by id, of all guidelines or those in `only`; `faults` records guidelines that fail.
+    """Return the judgements by id, for all guidelines or only those in `only`. `faults` records guidelines that fail.
 
     Raises
     ------
@@ -177,10 +177,10 @@ def judge_all(
 def judge(
     guideline: Guideline, evidence: Evidence, twins: Twins | None = None, faults: Faults | None = None
 ) -> Judgement:
-    """Return the judgement of one guideline.
+    """Judge one guideline.
 
     It holds if every threshold is crossed and no 95 % interval reaches the other side of its threshold. If its function
-    fails, the verdict is unknown; if only the effect fails, the finding is kept. `faults` records both.
+    fails, the verdict is unknown. If only the effect fails, the finding is kept. `faults` records both failures.
     """
     faults = Faults() if faults is None else faults
     what = f"the guideline {guideline.id}"
@@ -197,7 +197,7 @@ def judge(
 
 
 def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
-    """Return the judgement without the expected effect."""
+    """Judge a guideline without its expected effect."""
     missing = evidence.lacks(guideline.tables, guideline.needs)
     if missing:
         return Judgement(guideline, "cannot tell", tuple(missing))
@@ -213,13 +213,13 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
 
 
 def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:
-    """Return a guideline that holds, with its expected effect or the reason why the effect is missing."""
+    """Add the expected effect, or the reason why there is none, to a guideline that holds."""
     trial = judged.guideline.trial
     if trial is None:
         return replace(judged, no_effect=judged.guideline.no_trial)
     if twins is None:
-        made = "'tracekit calibrate TRACE -o twin.toml' makes one, and '--twin twin.toml' tries the advice in it"
-        return replace(judged, no_effect=f"No twin of the log was given; {made}.")
+        made = "Make one with 'tracekit calibrate TRACE -o twin.toml', and try the advice in it with '--twin twin.toml'"
+        return replace(judged, no_effect=f"No simulation (twin) of the log was given. {made}.")
     if isinstance(trial, LossTrial):
         losses = losses_of(trial, finding, evidence, twins)
         return replace(judged, no_effect=losses) if isinstance(losses, str) else replace(judged, losses=losses)
@@ -247,11 +247,11 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
             unsure.append(f"{_capital(measure.what)}: {ends} (95 %), which may be chance (needed: {limit}).")
-    # One threshold that is clearly missed is enough, regardless of the others.
+    # One threshold that is clearly not reached is enough, regardless of the others.
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            text = f"Only {few} of {finding.covers_of} are measured: the problem may lie elsewhere"
+            text = f"Only {few} of {finding.covers_of} are measured, so the problem may be elsewhere"
             return "cannot tell", (f"{text} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:

@@ -80,7 +80,7 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
 # Names of policies for operators: plain words, with the technical name in parentheses.
 
 WORDS = {
-    TWIN: "the twin",
+    TWIN: "the simulation",
     RECORDED: "the log's own schedule (recorded)",
     "fifo": "first in, first out (FIFO)",
     "fifo,scan=skip": "first in, first out with passing (FIFO, scan=skip)",

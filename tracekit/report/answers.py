@@ -1,4 +1,4 @@
-"""Convert answers to the form of report.json, with a sentence about their rows and the published numbers."""
+"""Convert answers to the format of report.json, with a sentence about their rows and the published numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 _COMMAND_LIMIT = 2000
-"""Maximum length of a command on a page [characters]; cluster names may be long."""
+"""Maximum length of a command on a page [characters], because cluster names may be long."""
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
@@ -32,9 +32,9 @@ def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
 
 
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
-    """Return the known numbers, by metric, of answers with one metric per row (overview/summary by default)."""
+    """Return the known numbers by metric for an answer with one metric per row (by default overview/summary)."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
-    # If the tenants are users, the tenant metric has the same name as the user metric and comes after it.
+    # If the tenants are users, the tenant metric has the same name as the user metric and follows it.
     return {row["metric"]: row["value"] for row in reversed(rows) if row["value"] is not None}
 
 
@@ -48,14 +48,14 @@ def answer_info(
     published: bool = True,
     faults: Faults | None = None,
 ) -> AnswerInfo:
-    """Return an answer in the form of report.json; without `published`, no published numbers are shown with it.
+    """Convert an answer to the format of report.json. Published numbers are included if `published` is given.
 
-    If the sentence cannot be written, the text says so, and the error is added to `faults`.
+    If the sentence about the rows cannot be written, the answer says so instead, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
-    # Only query answers can be too long to write a sentence from all rows.
+    # Only query answers can be too long for a sentence about all rows.
     said = faults.run(
         f"the sentence of {question.name}", finding, question.name, rows if query else answer.rows(), facts
     )
@@ -91,7 +91,7 @@ def answer_info(
 
 
 def column_infos(answer: Answer) -> list[ColumnInfo]:
-    """Return the columns of an answer; columns that its question does not describe have only a name."""
+    """Return the columns of an answer. Columns that its question does not describe have only a name."""
     described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
     columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
     return [{"name": name, "unit": of, "meaning": meaning} for name, of, meaning in columns]
@@ -117,9 +117,9 @@ _OF_JOBS = frozenset({"jobs", "attempts", "placements"})
 
 
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
-    """Return an unanswered question in the form of report.json."""
+    """Convert an unanswered question to the format of report.json."""
     question, reasons = unanswered.question, unanswered.reasons
-    # The reason given for a missing capability already explains why a table is missing.
+    # If a capability is missing, its reason already explains why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
     # Fits and replays are computed from jobs.
     needs_jobs = not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 TICKS = 10
-"""Maximum number of dates on an axis; a narrow chart shows every second or fourth date."""
+"""Maximum number of dates on an axis. A narrow chart shows every second or fourth date."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One column of a chart's rows and how its values map to positions. The mappings hold Vega-Lite properties."""
+    """A column of a chart's rows, and how its values map to positions. The mappings contain Vega-Lite properties."""
 
     column: str
     title: str | None = None
@@ -34,7 +34,7 @@ class Axis:
     more: Mapping[str, Any] = field(default_factory=dict)
     """Other properties of the channel, such as stacking."""
     length: float = 0.0
-    """Length of the axis if it depends on the values [px]."""
+    """Length of the axis [px], if it depends on the values."""
 
     def of(self, column: str) -> Axis:
         """Return the same axis for another column."""
@@ -50,13 +50,13 @@ class Axis:
 
 def number(column: str, title: str | None, *, ticks: int = 5, scale: Mapping[str, Any] | None = None) -> Axis:
     """Return an axis for numbers that starts at 0 and ends at a tick; `scale` overrides this."""
-    # Vega-Lite rounds the end for about 10 ticks; with fewer ticks, marks would lie beyond the last one.
+    # Vega-Lite rounds the end for about 10 ticks. With fewer ticks, marks would lie beyond the last tick.
     ends = {"domainMin": 0, "nice": ticks} if scale is None else scale
     return Axis(column, title, scale=ends, labels={"tickCount": ticks, "labelOverlap": "greedy"})
 
 
 def share(column: str, title: str, *, whole: bool = False, stacked: bool = False) -> Axis:
-    """Return an axis for shares [0..1], labelled in percent and starting at 0; with `whole` it ends at 100 %."""
+    """Return an axis for shares [0..1], labelled in percent. It starts at 0 and, with `whole`, ends at 100 %."""
     words = "format(datum.value * 100, '.4~g')"
     ends = {"domain": [0, 1]} if whole else {"domainMin": 0, "nice": 5}
     labels = {"labelExpr": words, "tickCount": 5, "labelOverlap": "greedy"}
@@ -69,19 +69,19 @@ def percentage(column: str, title: str) -> Axis:
 
 
 def names(column: str, values: Sequence[str], title: str | None = None, *, step: float) -> Axis:
-    """Return a vertical axis of names in the given order, with `step` pixels per name."""
-    # A list in `sort` would become an expression that contains names from the log; a domain would not.
+    """Return a vertical axis with names in the given order and `step` pixels per name."""
+    # A list in `sort` would become an expression that contains names from the log, but a domain does not.
     scale = {"domain": list(values), "paddingInner": 0.25, "paddingOuter": 0.12}
     length = max(max(len(values), 1) * step, _TITLED if title else 0)
     return Axis(column, title, "nominal", scale, {"grid": False}, {"sort": None}, length)
 
 
 _TITLED = 96
-"""Minimum height of an axis with a title [px]; on a shorter axis the title would be cut off."""
+"""Minimum height of an axis with a title [px]. A shorter axis would cut off the title."""
 
 
 def hours(column: str = "hour", type: str = "quantitative") -> Axis:  # noqa: A002 -- the word of Vega-Lite
-    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 if labels would be too close."""
+    """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 hours if space is short."""
     labels = {
         "labelAngle": 0,
         "values": list(range(0, 24, 3)),
@@ -106,7 +106,7 @@ def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, sp
     """Return an axis from the first of several times (ISO) to the last, or to `span_h` hours after the last.
 
     The axis shows dates and hours in the trace's time zone, or days if the trace has no dates. The rows contain values
-    from `shown_time`.
+    returned by `shown_time`.
     """
     moments = list(moments)
     if not facts.dated:
@@ -116,20 +116,20 @@ def times(moments: Iterable[str], facts: TraceFacts, column: str = "time", *, sp
 
 
 def shown_time(time: str, facts: TraceFacts) -> str | float:
-    """Return a time in the form that charts use: local time in the trace's zone, or days since the trace's start."""
-    # End with Z, because a browser reads times without a zone as its own local time.
+    """Return a time as charts use it: local time in the trace's time zone, or days since the start of the trace."""
+    # Add Z, because a browser treats times without a zone as its own local time.
     return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time, facts)
 
 
 def clock_of(facts: TraceFacts) -> str | None:
-    """Return the time zone in which the days of an undated trace begin, or None if they begin with the trace."""
+    """Return the time zone in which the days of an undated trace begin, or None if day 0 begins with the trace."""
     return facts.timezone if facts.clocked else None
 
 
 def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -> Axis:
     """Return an axis of times from `first` to `last`, with evenly spaced ticks in the usual calendar units.
 
-    The times are local times of the time zone, drawn as if they were UTC.
+    The times are local times in the time zone, plotted as if they were UTC.
     """
     ticks = date_ticks(first, last)
     words = "utcFormat(datum.value, '%-d %b')"
@@ -137,7 +137,7 @@ def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -
         words = f"utchours(datum.value) + utcminutes(datum.value) ? utcFormat(datum.value, '%H:%M') : {words}"
     elif len(ticks) > 1 and ticks[1] - ticks[0] >= timedelta(days=28):
         words = "utcFormat(datum.value, '%b %Y')"
-    # Use numbers: a list of times would become calls of datetime(), which the page's interpreter cannot evaluate.
+    # Use numbers, because a list of times would become calls to datetime(), which the page cannot evaluate.
     values = ", ".join(str(int(t.timestamp() * 1000)) for t in ticks)
     labels = {
         "values": {"expr": f"[{values}]"},
@@ -151,7 +151,7 @@ def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -
 def date_ticks(first: datetime, last: datetime) -> list[datetime]:
     """Return at most `TICKS` round times in UTC from `first` to `last`.
 
-    They are minutes, hours, midnights, Mondays or the first days of months, whichever spacing fits.
+    The times are minutes, hours, midnights, Mondays or first days of months, depending on which spacing fits.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def date_ticks(first: datetime, last: datetime) -> list[datetime]:
     step = next((s for s in _STEPS if (last - first) // s < TICKS), None)
     if step is None:
         return _months(first, last)
-    # Whole weeks begin on a Monday; shorter steps are aligned to midnight.
+    # Whole weeks begin on a Monday. Shorter steps are aligned to midnight.
     start = _MONDAY if step.days % 7 == 0 else first.replace(hour=0, minute=0, second=0, microsecond=0)
     tick = start + step * -((start - first) // step)
     found = []
@@ -184,9 +184,9 @@ _DAY_TICKS = 9
 
 
 def days(column: str, last: float, timezone: str | None = None) -> Axis:
-    """Return an axis of days from the start of a trace to `last`, labelled at a few round days.
+    """Return an axis for days from the start of a trace to `last`, with labels at a few round days.
 
-    If days begin at midnight in a time zone, they count from the last midnight before the trace.
+    If days begin at midnight in a time zone, they are counted from the last midnight before the trace.
     """
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
@@ -203,14 +203,14 @@ _ENDS_S = (
     *(hours * 3600 for hours in (1, 2, 6, 12)),
     *(days * _DAY_S for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
 )
-"""Durations at which an axis may begin and end, spaced closely enough to leave little empty space."""
+"""Durations at which an axis may begin and end. They are close enough together to leave little empty space."""
 _LEAST_TOP_S = 60
 _APART = 1.9
-"""Minimum ratio between a tick and the end of the axis next to it."""
+"""Minimum ratio between a tick and the adjacent end of the axis."""
 _APART_OF_SPAN = 0.1
-"""Minimum distance from a tick to the end, as a fraction of a logarithmic axis; a narrow axis keeps its end labels."""
+"""Minimum distance from a tick to the end, as a fraction of a logarithmic axis, so narrow axes keep both end labels."""
 _SAME = 1.005
-"""If the ratio between a value and a tick is at most this, the value counts as on the tick."""
+"""If the ratio between a value and a tick is at most this, the value is considered to be on the tick."""
 
 _TICK_WORDS = (
     "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
@@ -224,9 +224,9 @@ def axis_values(rows: Iterable[Row], columns: Sequence[str]) -> list[float]:
 
 
 def time_ends(values: Iterable[float]) -> tuple[float, float]:
-    """Return the round durations [s] just below and just above all values.
+    """Return the round durations [s] just below the smallest and just above the largest value.
 
-    Below 1 s and above a year, no duration is round, so the value itself is used.
+    There are no round durations below 1 s and above a year, so there the value itself is returned.
 
     Examples
     --------
@@ -248,10 +248,10 @@ def position(value: float, values: Sequence[float]) -> float:
 
 
 def durations(column: str, title: str, values: Iterable[float]) -> Axis:
-    """Return a logarithmic axis for durations [s] with ticks at both ends and at 1 min, 1 h, 1 d and so on.
+    """Return a logarithmic axis for durations [s], with ticks at both ends and at 1 min, 1 h, 1 d and so on.
 
-    Waits of 0 are common and must be visible, so if any value is below 1 s the scale is linear up to 1 s and
-    logarithmic above it.
+    Waits of 0 are common and must be visible. If any value is below 1 s, the scale is therefore linear up to 1 s and
+    logarithmic above.
     """
     low, top = time_ends(values := list(values))
     apart = max(_APART, (top / max(low, 1)) ** _APART_OF_SPAN)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _PALE = 0.35
 """Opacity of bars with few observations."""
 MOST = 12
-"""Maximum number of names drawn."""
+"""Maximum number of names shown."""
 _SHORT, _THOUSANDS = 10_000, "format(datum.value, '~s')"
-"""Amounts above which an axis writes 20k instead of 20,000, and the format it uses."""
+"""From this amount on, an axis writes 20k instead of 20,000. The second value is the format for this."""
 
 
 def bars(
@@ -41,16 +41,16 @@ def bars(
     Parameters
     ----------
     measures : dict
-        Columns and their labels. Columns without known shares are left out; the note mentions columns of zeros.
+        Columns and their labels. Columns without known shares are left out, and the note mentions columns of zeros.
     key : str
         Column with the category.
     values : sequence of str, optional
-        The categories from top to bottom; by default the categories of the rows, in row order.
+        The categories from top to bottom. By default, the categories of the rows in row order.
     title : str, optional
         Title of the category axis.
     count : str, optional
         Column with the number of observations per row, such as 'jobs'. Bars of rows with fewer than `FEW`
-        observations are pale with a solid outline, and the note says so.
+        observations are pale with a solid outline, as the note explains.
     note : str
         End of the chart's note.
     """
@@ -60,7 +60,7 @@ def bars(
     none = {c for c in measures if not occurring(rows, c)}
     none = none if len(none) < len(measures) else set()
     drawn = {column: words for column, words in measures.items() if column not in none}
-    # A measure keeps its colour even if the other measures are not drawn.
+    # A measure keeps its colour even if the other measures are not shown.
     hues = {words: colour(f"series-{numbered[words]}") for words in drawn.values()}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
@@ -70,9 +70,10 @@ def bars(
     ]
     by, several, notes, channels = Hues("measure", hues), len(drawn) > 1, [], {}
     if none:
-        notes.append(f"Drawn: {' and '.join(hues)}; none: {' and '.join(w for c, w in measures.items() if c in none)}.")
+        zero = " and ".join(w for c, w in measures.items() if c in none)
+        notes.append(f"Shown: {' and '.join(hues)}. Always 0: {zero}.")
     if count is not None and any("few" in r for r in long):
-        notes.append(f"Paler: fewer than {FEW} {count.replace('_', ' ')}.")
+        notes.append(f"Pale bars: fewer than {FEW} {count.replace('_', ' ')}.")
         channels = {
             "stroke": {"field": "measure", "type": "nominal", "scale": by.scale()},
             "fillOpacity": {"condition": {"test": "datum.few", "value": _PALE}, "value": 1},
@@ -97,7 +98,7 @@ def _few(row: Row, count: str | None) -> dict[str, bool]:
 
 
 def named(rows: Sequence[Row], key: str, nobody: str) -> list[Row]:
-    """Return the first rows, each with a short unique 'label'; `nobody` is the label if the name is NULL."""
+    """Give the first rows a short unique 'label' each, which is `nobody` if the name is NULL."""
     shown = list(rows[:MOST])
     words = labels([r[key] for r in shown if r[key] is not None])
     return [{**r, "label": nobody if r[key] is None else words[r[key]]} for r in shown]
@@ -113,9 +114,9 @@ def amounts(
     total: int = 0,
     what: str = "",
 ) -> Chart:
-    """Return one bar for each visible row of `named`, in row order; a note says which of the `total` are shown."""
+    """Return one bar per visible row of `named`, in row order. A note says which of the `total` rows are shown."""
     rows = visible_bars(rows, value)
-    # Show large amounts in thousands and millions; this is an expression because a plain format would write 0k.
+    # Show large amounts in thousands and millions. This is an expression because a plain format would write 0k.
     words = "format(datum.value, ',')" if max((r[value] for r in rows), default=0) < _SHORT else _THOUSANDS
     axis = number(value, axis_title)
     return Chart(
@@ -124,5 +125,5 @@ def amounts(
         y=names("label", [r["label"] for r in rows], step=24),
         marks=[bar(14, hue)],
         tips=[Tip("label", "name"), *tips],
-        note=f"Drawn: the {len(rows)} {what}." if total > len(rows) else "",
+        note=f"Shown: the {len(rows)} {what}." if total > len(rows) else "",
     )

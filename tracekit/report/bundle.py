@@ -1,8 +1,8 @@
-"""The Vega runtime, which is embedded in each page because charts must work without a network.
+"""The Vega runtime, which every page embeds because charts must work without a network.
 
-vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that does not block
-Python. The result is kept in the user's cache folder, by vl-convert version. If the cache cannot be read or written,
-it is not used.
+vl-convert contains Vega, Vega-Lite and Vega-Embed and bundles them in one or two seconds, on a thread that does not
+block Python. The result is cached in the user's cache folder, by vl-convert version. If the cache cannot be read or
+written, it is not used.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _END = "\n})();\n"
 
 @cache
 def start_bundle() -> Future[str]:
-    """Start building the bundle on another thread, unless that has already started.
+    """Start to build the bundle on another thread, unless the build has already started.
 
-    Call this early, so the bundle is ready when the page needs it. Errors are raised only then.
+    Call this early, so the bundle is ready when the page needs it. Errors are not raised before that.
     """
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_bundle)
@@ -48,7 +48,7 @@ def _bundle() -> str:
     text = _read(kept) if kept else None
     if text is None:
         body = str(vl_convert.javascript_bundle(_SNIPPET))
-        # The bundle declares short names at its top level; a function keeps them apart from the page's own names.
+        # The bundle declares short names at its top level. A function keeps them apart from the page's own names.
         # '</script' and '<!--' would end or break the script element.
         safe = body.replace("</script", "<\\/script").replace("<!--", "<\\!--")
         text = f"{_NOTICE}(function(){{{safe}{_END}"
@@ -58,7 +58,7 @@ def _bundle() -> str:
 
 
 def _cache_file(made_by: str) -> Path | None:
-    """Return the path of the cached bundle, in the user's own folder because others could write to a shared folder."""
+    """Return the path of the cached bundle, in the user's own folder because others can write to shared folders."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":
@@ -73,7 +73,7 @@ def _cache_file(made_by: str) -> Path | None:
 def _read(path: Path) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8")
-        # A file that another program truncated must not leave the page blank.
+        # If another program truncated the file, the page must not stay blank.
         return text if text.startswith(_NOTICE) and text.endswith(_END) else None
     return None
 

@@ -1,4 +1,4 @@
-"""What a reader must know about a log before relying on its report: what it lacks and why it may mislead."""
+"""What readers must know about a log before they rely on its report: what is missing and why it may mislead."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _CLOSE = 0.02
 """GPU counts are treated as equal if their relative difference is at most this."""
 _FEW = 0.05
-"""If a smaller share of the GPUs is allocated, the log probably lacks jobs."""
+"""If a smaller share of the GPUs is allocated, jobs are probably missing from the log."""
 _IDLE = 0.2
-"""If at least this share of the nodes ran no job of the log, the log probably lacks jobs."""
+"""If at least this share of the nodes ran no job, jobs are probably missing from the log."""
 _MANY = 0.1
 """If the status of at least this share of the jobs is unknown, the report says so."""
 _SOME = 0.01
@@ -43,9 +43,9 @@ def caveats(
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
 ) -> list[Doubt]:
-    """Return the reasons why the log may misrepresent the cluster, one line each.
+    """List the reasons why the log may misrepresent the cluster, one line each.
 
-    `answers` is keyed by name; `guidelines` is the document of `tracekit.guidelines`, which lists nodes without jobs.
+    `answers` is keyed by name. `guidelines` is the document from `tracekit.guidelines`, which lists nodes without jobs.
     """
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held, jobs = known.get("held_share"), known.get("jobs", 0)
@@ -58,10 +58,10 @@ def caveats(
     _doubt_gpus(doubt, capacity, held)
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
-        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may contain only part of the load."
+        text = f"{count(unused)} of {count(nodes)} nodes ran no job, so this log may contain only part of the load."
         doubt("g-power-down", text)
     if held is not None and held < _FEW:
-        text = f"Only {percent(held)} of the GPU time is allocated: this log may contain only part of the load."
+        text = f"Only {percent(held)} of the GPU time is allocated, so this log may contain only part of the load."
         doubt("q-queuing-gpu-time-held", text)
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
@@ -69,8 +69,8 @@ def caveats(
         doubt(place, f"How {percent(unknown)} of the {'GPU jobs' if mixes_kinds(known) else 'jobs'} ended is unknown.")
     if said := checks.get(PROGRAM_ERRORS):
         calls = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')}"
-        more = f"The first one is {said['examples'][0]}" if said["examples"] else ""
-        doubt(CONTRADICTIONS, f"{calls} of Slurm's programs printed errors: jobs may be missing.", more)
+        more = f"The first error is {said['examples'][0]}" if said["examples"] else ""
+        doubt(CONTRADICTIONS, f"{calls} to Slurm's programs printed errors, so jobs may be missing.", more)
     records, lost = RECORDS if quality["rejects"] else "quality", checks.get("rejected_gpu_hours")
     if lost and lost["of"] and lost["count"] > _SOME * lost["of"]:
         doubt(records, f"At least {percent(lost['count'] / lost['of'])} of the GPU-hours could not be read.")
@@ -80,8 +80,8 @@ def caveats(
         runs = counted(endless["count"], "runs")
         doubt(
             CONTRADICTIONS,
-            f"{runs} without an end passed the time limit or lost the GPUs to a later run.",
-            "They count until then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them.",
+            f"{runs} without a recorded end exceeded the time limit or lost the GPUs to a later run.",
+            "They count up to that time. On Slurm, 'sacctmgr show runawayjobs' lists such records and can close them.",
         )
     _doubt_times(doubt, known, CONTRADICTIONS if quality["checks"] else "quality")
     return found
@@ -94,37 +94,38 @@ def _doubt_gpus(doubt: Callable[[str, str, str], None], capacity: CapacityInfo, 
         return
     if capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
         if word.startswith(("listed", "stated by")):
-            text = f"Jobs or telemetry show {count(shown)} GPUs, the source lists {count(gpus)}."
-            more = "Some nodes show more GPUs than the source lists, and shares of the cluster may be smaller"
+            text = f"Jobs or telemetry show {count(shown)} GPUs, but the source lists {count(gpus)}."
+            more = "Some nodes show more GPUs than the source lists, so shares of the cluster may be smaller"
             if held is not None:
                 part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-                more += f": jobs used {part}"
+                more += f". Jobs used {part}"
         else:
             whose = "the quotas add up to" if "quotas" in word else "the source states"
             text = f"Jobs once used {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
-            more = "One of the two numbers is wrong, and shares of the cluster may be smaller"
+            more = "One of the two numbers is wrong, so shares of the cluster may be smaller"
         doubt(GPUS, text, f"{more}.")
     if "quotas" in word and shown < FAR_ABOVE * gpus:
         text = f"The quotas add up to {count(gpus)} GPUs, but jobs never used more than {count(shown)} at once."
-        doubt(GPUS, text, "A quota is a limit, not a count of machines: shares of the cluster may be larger.")
+        doubt(GPUS, text, "A quota is a limit and does not count machines, so shares of the cluster may be larger.")
 
 
 def _doubt_times(doubt: Callable[[str, str, str], None], known: Mapping[str, float], place: str) -> None:
-    """Report impossible times and times that are ambiguous by an hour."""
+    """Report impossible times, and times that are ambiguous by an hour."""
     impossible = known.get("impossible_times", 0)
     if impossible and impossible >= _SOME * known.get("jobs", 0):
         text = f"{counted(impossible, 'times')} in the log are impossible, such as an end before its start."
-        doubt(place, text, "The waits and GPU-hours that depend on them are unknown.")
+        doubt(place, text, "The waits and GPU-hours that depend on these times are unknown.")
     hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
-        text = f"{times} are ambiguous by an hour: GPU-hours may be off by up to {count(hours)}."
-        more = f"When clocks change, such a time can be either of two instants; {percent(hours / total)} is in doubt."
+        text = f"{times} are ambiguous by an hour, so GPU-hours may be off by up to {count(hours)}."
+        part = percent(hours / total)
+        more = f"When clocks change, a local time can be either of two instants. This affects {part} of the GPU-hours."
         doubt(place, text, more)
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return the numbers of nodes without jobs and of all nodes, if the guideline on idle nodes has both."""
+    """Return the number of nodes without jobs and of all nodes, if the guideline on idle nodes provides both."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}
@@ -133,14 +134,14 @@ def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
 
 _AGAIN = "tracekit analyze LOGS -o OUT"
 _RARE = 0.01
-"""If at most this share of the jobs has unknown devices, the report does not mention them."""
+"""If at most this share of the jobs has unknown devices, the report does not mention these jobs."""
 
 
 def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
-    """Return the data that the log lacks: the GPUs of jobs, known devices, the time zone, or telemetry.
+    """List what is missing from the log: the GPUs of jobs, known devices, the time zone, or telemetry.
 
-    For a Trace without jobs the list is empty.
-    `answers` is keyed by name; overview/summary says whether any job has GPUs.
+    For a Trace without jobs, the list is empty.
+    `answers` is keyed by name. overview/summary shows whether any job has GPUs.
     """
     known, manifest = metrics(answers), trace.manifest
     if not known.get("jobs"):
@@ -165,11 +166,11 @@ def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
         if check is not None and check.count > _RARE * known["jobs"]:
             example = (check.examples[0] if check.examples else "").rpartition(": ")[2].split("|")[0] or "NAME"
             device, which = shorten(example), counted(check.count, things)
-            text = f"The GPUs of {which} are unknown, because of devices such as {device}."
+            text = f"The GPUs of {which} are unknown because of devices such as {device}."
             lack("devices", text, f"{_AGAIN} --option gpu_resource={device}=FACTOR")
             break
     if any(note.endswith(ASSUMED_ZONE) for note in manifest.notes):
-        text = "Times are read as UTC because the time zone is unknown."
+        text = "Times are interpreted as UTC because the time zone is unknown."
         lack("zone", text, f"{_AGAIN} --option timezone=Area/City")
     measured = manifest.capabilities["utilization"].available or trace.has("job_usage")
     if not measured and (known.get("gpu_jobs") or not records_gpus):

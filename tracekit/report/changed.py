@@ -1,4 +1,4 @@
-"""What changed between two periods, as answers of a report and as the opening of a page.
+"""What changed between two periods: answers of a report, and the opening of a page.
 
 The rows come from `tracekit.characterize.changes`.
 """
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _C = AnswerColumn
 
 _SHARED_RULE = (
-    "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone;"
-    " a telemetry sample counts on the day it was taken. Jobs that are still running have no run time yet, so the last"
+    "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone."
+    " A telemetry sample counts on the day it was taken. Jobs that are still running have no run time yet, so the last"
     " days of a log favour short jobs."
 )
 
@@ -45,8 +45,8 @@ MEASURES = Question(
     question="What has changed since the earlier period, and is it more than noise?",
     rule=f"{rule()} {_SHARED_RULE} Size classes with fewer than 30 jobs on a side are left out. {RULE}",
     columns=(
-        _C("measure", "text", "what is compared; the definition says how it is counted"),
-        _C("scope", "text", "all jobs (only GPU jobs if the trace also has CPU jobs), or the jobs of a size class"),
+        _C("measure", "text", "the measure that is compared, counted as described in the definition"),
+        _C("scope", "text", "all jobs (only GPU jobs if the trace also has CPU jobs), or the jobs of one size class"),
         *COLUMNS,
     ),
 )
@@ -55,17 +55,18 @@ BY_VC = Question(
     kind="comparison",
     title="What changed, by {tenant.spelled}",
     question="Which {tenant.spelled_many} have changed since the earlier period?",
-    rule="Measures as in change/measures. {tenant.Spelled_many} with fewer than 30 jobs on a side are left out. If more"
-    " than 50 remain, the 50 with most jobs are shown. {tenant.Spelled_many} with the same name are combined."
+    rule="The measures are those of change/measures. {tenant.Spelled_many} with fewer than 30 jobs on a side are left"
+    " out. If more than 50 remain, the 50 with the most jobs are shown. {tenant.Spelled_many} with the same name are"
+    " combined."
     f" {RULE}",
-    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "{tenant.spelled}"), *COLUMNS),
+    columns=(_C("measure", "text", "the measure that is compared"), _C("vc", "text", "{tenant.spelled}"), *COLUMNS),
 )
 COMPARED = (MEASURES, BY_VC)
 """The questions that a report asks about two periods."""
 
 
 def changed_answers(found: Changes, tenant: Tenant = VC) -> list[Answer | Unanswered]:
-    """Return the answers to `COMPARED`; virtual clusters are included only if any were compared."""
+    """Return the answers to `COMPARED`. Virtual clusters are included only if any were compared."""
     by_vc = found.frame.filter(pl.col("of") == "vc").rename({"scope": "vc"})
     classes = found.frame.filter(pl.col("of") == "gpu_class")["scope"].unique().to_list()
     jobs = found.frame.filter(pl.col("of") != "vc").with_columns(
@@ -85,7 +86,7 @@ def changed_answers(found: Changes, tenant: Tenant = VC) -> list[Answer | Unansw
 
 
 def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
-    """Return the rows of the answers to `COMPARED`; a row about a tenant has it in `tenant`, and no scope."""
+    """Return the rows of the answers to `COMPARED`. A row about a tenant names it in `tenant` and has no scope."""
     found = answers.get(_BY_VC)
     column = found.frame.columns[1] if found is not None else ""
     by_vc = [{**row, "tenant": row[column], "scope": None} for row in rows_of(answers, _BY_VC)]
@@ -93,7 +94,7 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
 
 
 def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
-    """Return the answers about two periods that `compare` compares, or the reason why they are missing.
+    """Return the answers about the two periods of `compare`, or the reason why they are missing.
 
     Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
     """
@@ -110,14 +111,14 @@ def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> li
 MOST = 6
 """Maximum number of rows in the opening table."""
 _NAMED = 2
-"""Maximum number of changes named in the sentence."""
+"""Maximum number of changes that the sentence names."""
 _MEASURES, _BY_VC = "change/measures", "change/by_vc"
 _PAIRS = 3
 """Maximum number of traces compared with the first one."""
 
 
 class _Verb(NamedTuple):
-    """Verbs of a comparison: the plural for several measures, and the singular."""
+    """Verbs of a comparison: the plural (for several measures) and the singular."""
 
     many: str
     one: str
@@ -128,7 +129,7 @@ _DIFFER = _Verb("differ", "differs")
 
 
 def what_changed(answers: Mapping[str, Answer], unanswered: Sequence[Unanswered] = ()) -> WhatChanged | None:
-    """Return the opening of a report with `--compare`, or None if nothing was compared."""
+    """Build the opening of a report with `--compare`, or return None if nothing was compared."""
     found = answers.get(_MEASURES)
     more: WhatChanged = {
         "heading": "What changed",
@@ -152,23 +153,23 @@ def what_changed(answers: Mapping[str, Answer], unanswered: Sequence[Unanswered]
 
 
 def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatChanged:
-    """Return the opening of a comparison of traces.
+    """Build the opening of a comparison of traces.
 
     Parameters
     ----------
     first : str
         Name of the trace that the others are compared with.
     others : mapping of str to sequence of dict, or str
-        For each name, the `changed_rows`, or the reason why they are missing.
+        For each name, the `changed_rows` or the reason why they are missing.
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
     sentences: list[str] = []
     table: list[ChangedRow] = []
     for name, rows in shown.items():
-        against = f"{shorten(name, 30)} against {shorten(first, 30)}"
+        against = f"{shorten(name, 30)} compared with {shorten(first, 30)}"
         if isinstance(rows, str):
-            sentences.append(f"{against}: no comparison is possible: {rows}")
+            sentences.append(f"{shorten(name, 30)} cannot be compared with {shorten(first, 30)}: {rows}")
             continue
         words = _words(rows, _DIFFER) if len(shown) == 1 else _words(rows, _DIFFER).partition(". ")[0].rstrip(".") + "."
         sentences.append(f"{against}: {words[:1].lower()}{words[1:]}")
@@ -190,7 +191,7 @@ def whole_log(row: Row) -> bool:
 
 
 def largest_changes(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows with a change, the largest first; a change from 0 is the largest."""
+    """Return the rows with a change, the largest change first. A change from 0 counts as the largest."""
     changed = [r for r in rows if r["verdict"] == "changed"]
     return sorted(
         changed, key=lambda r: inf if r["relative_change"] is None else abs(r["relative_change"]), reverse=True
@@ -198,19 +199,19 @@ def largest_changes(rows: Iterable[Row]) -> list[Row]:
 
 
 def _words(rows: Sequence[Row], verb: _Verb) -> str:
-    """Return two or three sentences on what changed most, what may be chance, and what has too little data."""
+    """Write two or three sentences on what changed most, what may be chance, and what has too little data."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     few = [r for r in whole if r["verdict"] == "too little data"]
     if not whole:
-        return f"We cannot say what {verb.one}: no measure is known for both."
+        return f"We cannot say what {verb.one}, because no measure is known for both."
     if len(few) == len(whole):
         sides = (
             f"{counted(whole[0][f'n_{side}'], 'jobs')} on {counted(whole[0][f'days_{side}'], 'days')}"
             for side in ("before", "after")
         )
         return (
-            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after. Each side needs"
+            f"We cannot say what {verb.one}: there are {' before and '.join(sides)} after, but each side needs"
             f" {FEW} jobs on {FEWEST_DAYS} days."
         )
     sure, own = largest_changes(whole), largest_changes(parts)
@@ -221,7 +222,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
         sentences = [f"{count(len(sure))} of {counted(len(whole), 'measures')} {verb.many} beyond chance: {named}."]
         if noise or few:
             sentences.append(
-                f"Of the other measures, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
+                f"Among the other measures, {counted(noise, 'differences') if noise else 'none'} may be chance{untold}."
             )
     else:
         sentences = [f"Nothing {verb.one} beyond chance in {counted(noise, 'measures')} of the whole log{untold}."]
@@ -231,7 +232,7 @@ def _words(rows: Sequence[Row], verb: _Verb) -> str:
 
 
 def _table(rows: Sequence[Row], most: int) -> list[ChangedRow]:
-    """Return the changes of the whole log, then of its parts, each largest first, then measures without a change."""
+    """Sort changes of the whole log before those of its parts, each largest first, then measures without a change."""
     whole, parts = ([r for r in rows if whole_log(r) == of] for of in (True, False))
     order = [*largest_changes(whole), *largest_changes(parts)]
     order += [r for verdict in ("noise", "too little data") for r in whole if r["verdict"] == verdict]
@@ -251,7 +252,7 @@ def _row(row: Row) -> ChangedRow:
 
 
 def _certainty(row: Row) -> str:
-    """Return the certainty of a difference in words."""
+    """Describe how certain a difference is."""
     ends = _interval(row)
     if row["verdict"] == "changed":
         return f"sure: {ends}"
@@ -264,14 +265,14 @@ def _certainty(row: Row) -> str:
 
 
 def change_words(row: Row) -> str:
-    """Return a change in words, such as '1 min -> 31 min (+2,900 % to +3,100 %)'."""
+    """Describe a change, such as '1 min -> 31 min (+2,900 % to +3,100 %)'."""
     before, after = values_words((row["before"], row["after"]), row["unit"])
     ends = _interval(row)
     return f"{before} -> {after}{f' ({ends})' if ends else ''}"
 
 
 def _interval(row: Row) -> str:
-    """Return the 95 % interval of a change, as a relative change if possible."""
+    """Format the 95 % interval of a change, as a relative change if possible."""
     low, high = (row[f"relative_change_{end}"] for end in ("low", "high"))
     if row["relative_change"] is not None and low is not None and high is not None:
         return f"{signed_percent(low)} to {signed_percent(high)}"
@@ -283,7 +284,7 @@ def _interval(row: Row) -> str:
 
 
 def relative_words(row: Row) -> str:
-    """Return a change with its 95 % interval, such as '+12.3 % (+5.0 % to +20.1 %)'."""
+    """Format a change with its 95 % interval, such as '+12.3 % (+5.0 % to +20.1 %)'."""
     ends = _interval(row)
     return f"{_difference(row)}{f' ({ends})' if ends else ''}"
 
@@ -302,11 +303,11 @@ def _signed(value: float, unit: str) -> str:
 
 
 def values_words(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return values with their unit; all times use the same unit for an easy comparison."""
+    """Format values with their unit. All times use the same unit, so they are easy to compare."""
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])
     ending = " %" if unit in {"share", "percent"} else f" {unit.partition('/')[0]}"
-    # The measure already says that it is a rate, so '12 jobs' is enough for jobs per day.
+    # The measure's name already says that it is a rate, so '12 jobs' is enough for jobs per day.
     return ["unknown" if v is None else f"{quantity(v, unit)}{ending}" for v in values]
 
 

@@ -1,7 +1,7 @@
-"""A chart as data: rows, axes, marks and colours. One renderer writes it as Vega-Lite for page, notebook and files.
+"""A chart as data: rows, axes, marks and colours. One renderer writes it as Vega-Lite for pages, notebooks and files.
 
-Colours are CSS variables (see `theme`). Legends are HTML lists, which wrap on a phone and which screen readers can
-read. Widths follow the page.
+Colours are CSS variables (see `theme`). Legends are HTML lists, because these wrap on a phone and are readable by
+screen readers. Widths follow the page.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ STATUSES = (
 """Job statuses in stacking order."""
 
 _MEANINGFUL = ("var(--class-", "var(--status-")
-"""Colours of sizes and statuses, which need a legend even if only one colour is used."""
+"""Colours of sizes and statuses. They need a legend even if a chart uses only one of them."""
 
 
 @dataclass(frozen=True)
 class Hues:
-    """A column whose values are shown by colour, and their colours as chart values, such as 'var(--series-1)'.
+    """A column whose values are shown by colour, with the colours as chart values, such as 'var(--series-1)'.
 
-    Without a column, the marks set their own colours, and this is only their legend.
+    Without a column, the marks have their own colours, and this is only the legend.
     """
 
     column: str
@@ -58,7 +58,7 @@ class Hues:
     words: Mapping[str, str] = field(default_factory=dict)
     """Legend labels that differ from the values."""
     told: bool = True
-    """Whether the page shows a legend for the colours; if not, the chart's note explains the colours."""
+    """Whether the page shows a legend for the colours. If not, the chart's note explains them."""
 
     @property
     def legend(self) -> Legend:
@@ -71,7 +71,7 @@ class Hues:
 
 
 def series(column: str, names: Iterable[str], first: int = 1) -> Hues:
-    """Return colours for names without a colour of their own, starting with series colour number `first`."""
+    """Return colours for names that have no colour of their own, starting with series colour number `first`."""
     return Hues(column, {name: colour(f"series-{i}") for i, name in enumerate(names, first)})
 
 
@@ -98,7 +98,7 @@ class Tip:
     title: str = ""
     """Label of the line, if it differs from the column name."""
     form: str = ""
-    """Format of a number or time; without a format, the value is shown as text."""
+    """Format of a number or time. Without a format, the value is shown as text."""
     time: bool = False
     """Whether the value is a time."""
 
@@ -122,21 +122,21 @@ def moment_tip(facts: TraceFacts, column: str = "time") -> Tip:
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark drawn for each row: a bar, line, area, point, rule, tick, rectangle or text."""
+    """The mark for each row: a bar, line, area, point, rule, tick, rectangle or text."""
 
     type: str
     style: Mapping[str, Any] = field(default_factory=dict)
-    """Vega-Lite properties of the mark; a colour set here applies to all its rows."""
+    """Vega-Lite properties of the mark. A colour set here applies to all its rows."""
     x: Axis | None = None
     y: Axis | None = None
     """Axes of the mark, if they differ from the chart's."""
     x2: str = ""
     y2: str = ""
-    """Columns for the second end of the mark."""
+    """Columns with the second end of the mark."""
     on: str = "xy"
     """Axes that the mark uses."""
     rows: Sequence[Row] | None = None
-    """Rows of the mark, if they differ from the chart's; the mark then inherits neither colours nor tooltip."""
+    """Rows of the mark, if they differ from the chart's. The mark then inherits neither colours nor a tooltip."""
     transform: Sequence[Mapping[str, Any]] = ()
     """Transforms that Vega-Lite applies to the rows before drawing them."""
     tips: Sequence[Tip] | None = None
@@ -156,39 +156,39 @@ class Chart:
     y: Axis
     """The vertical axis."""
     marks: Sequence[Mark | Sequence[Mark]]
-    """Marks from back to front; marks in a nested group have a vertical scale of their own."""
+    """Marks from back to front. Marks in a nested group have their own vertical scale."""
     height: float = 0.0
-    """Height of the plot area [px]; by default the length of the vertical axis."""
+    """Height of the plot area [px]. By default, the length of the vertical axis."""
     by: Hues | None = None
-    """Column that determines the colour of marks; without it, each mark uses its own colour."""
+    """Column that determines the colour of marks. Without it, each mark uses its own colour."""
     apart: bool = False
-    """Whether rows with different colours are drawn below each other within one category."""
+    """Whether rows with different colours are below each other within one category."""
     tips: Sequence[Tip] = ()
     """Tooltip of a mark."""
     title: str = ""
     """Heading of the chart, used if a question has several charts."""
     note: str = ""
-    """Note on the meaning of the marks and on what was left out."""
+    """Note that explains the marks and says what was left out."""
     ends: bool = False
-    """Whether names are written at the ends of the lines; only screen readers then need the legend."""
+    """Whether names are written at the ends of the lines. If so, only screen readers need the legend."""
     wide: bool = False
     """Whether the chart takes the full width even if a question has several charts."""
 
     @property
     def legend(self) -> Legend:
-        """Legend entries: (label, colour); empty if the vertical axis or the note already explains the colours."""
+        """Legend entries: (label, colour). Empty if the vertical axis or the note already explains the colours."""
         return self.by.legend if self.by is not None and self.by.told and self.by.column != self.y.column else ()
 
     @property
     def key(self) -> Legend:
-        """The legend shown on a page: none for a single colour, unless it marks a size or a status."""
+        """The legend on a page. A single colour has none, unless it marks a size or a status."""
         lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_MEANINGFUL)
         return () if lone else self.legend
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]:
-        """Return the Vega-Lite specification for a page; the shared config of all charts is `theme.chart_config`.
+        """Return the Vega-Lite specification for a page. The config shared by all charts is `theme.chart_config`.
 
-        With `checked`, the specification is validated against the Vega-Lite schema, which is by far the slowest step.
+        With `checked`, it is validated against the Vega-Lite schema, which is by far the slowest step.
         """
         if checked:
             from altair import Root
@@ -209,7 +209,7 @@ class Chart:
         return {**self.drawn(named), "width": "container", "autosize": _AUTOSIZE, "datasets": datasets}
 
     def drawn(self, data: Holder = lambda rows: {"values": list(rows)}) -> dict[str, Any]:
-        """Return the specification without a width; `data` converts rows to a Vega-Lite data object."""
+        """Return the specification without a width. `data` converts rows to a Vega-Lite data object."""
         rows: dict[str, Any] = data(self.rows)
         layers = [self._layer(mark, data) for mark in self.marks]
         whole: dict[str, Any] = layers[0] if len(layers) == 1 else {"layer": layers}
@@ -244,13 +244,13 @@ def bar(thickness: float, hue: str = "") -> Mark:
 
 
 def stack(thickness: float) -> Mark:
-    """Return stacked horizontal bars, with the colours ordered by the column 'order' and separated by a thin gap."""
+    """Return stacked horizontal bars. Colours are ordered by the 'order' column and separated by a thin gap."""
     order = {"order": {"field": "order", "type": "quantitative"}}
     return Mark("bar", {"height": thickness, "stroke": colour("paper"), "strokeWidth": 1}, channels=order)
 
 
 def line(width: float = 2, hue: str = "", **style: Any) -> Mark:
-    """Return lines; `style` holds further Vega-Lite properties, such as interpolate."""
+    """Return lines. `style` contains further Vega-Lite properties, such as interpolate."""
     return Mark("line", {"strokeWidth": width, **({"color": colour(hue)} if hue else {}), **style})
 
 
@@ -290,11 +290,11 @@ def reference(
     x : Axis
         Axis of the value.
     words : str
-        Label of the line; each part between commas becomes a line of text, to fit a narrow chart.
+        Label of the line. Each part between commas becomes a line of text, to fit a narrow chart.
     left : bool
-        Whether the label is left of the line, to stay inside the chart.
+        Whether the label is on the left of the line, to stay inside the chart.
     rows, kept : sequence
-        The one row with the value, or the transforms that keep only that row of the chart's rows.
+        The only row with the value, or the transforms that keep only this row of the chart's rows.
     """
     hue, lines = colour("series-3"), words.replace(", ", ",\n").split("\n")
     side = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}

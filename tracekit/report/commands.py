@@ -1,4 +1,4 @@
-"""Commands that compute an answer again; run them in the report's folder, where the Trace is called `trace`."""
+"""Commands that compute an answer again. Run them in the report's folder, where the Trace is called `trace`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRACE = "trace"
 _MOST = 10
 """Maximum number of clusters for which commands are listed."""
 _TWIN = "twin.toml"
-"""Name of a twin's file, also if the user supplied the twin."""
+"""Name of a twin's file, even if the user supplied the twin."""
 
 
 def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str]) -> list[Answer | Unanswered]:
@@ -32,7 +32,7 @@ def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str
 
 
 def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
-    """Return the command that runs a query again, with all parameters that differ from its defaults."""
+    """Return the command that runs a query again, with all parameters that differ from the defaults."""
     words = ["tracekit", "query", _TRACE, query.name]
     defaults = {param.name: param.default for param in query.params}
     for name, value in answer.params.items():
@@ -43,10 +43,10 @@ def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
 
 
 def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bool = False) -> list[str]:
-    """Return the commands that find the twins of at most ten clusters again and replay the panel in them.
+    """Return the commands that calibrate the twins of at most ten clusters again and replay the panel in them.
 
-    If the twins come from a user's file, no search command is needed. The file is called twin.toml, because its real
-    path may contain names that the report hides.
+    If the twins come from a user's file, no calibration command is needed. The file is called twin.toml, because its
+    real path may contain names that the report hides.
     """
     commands = []
     for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
@@ -63,12 +63,12 @@ def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bo
 
 
 def replay_command(limit: int) -> str:
-    """Return the command that replays the standard panel again on the cluster described by the source."""
+    """Return the command that replays the standard panel again on the cluster that the source describes."""
     return shlex.join(["tracekit", "replay", _TRACE, "-o", "replayed", "--limit", str(limit)])
 
 
 def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
-    """Return the commands that resample the same months of a cluster and replay them on the same numbers of nodes."""
+    """Return the commands that resample a cluster's months again and replay them with the same numbers of nodes."""
     words = ["tracekit", "plan", _TRACE, "-o", "plan", "--twin"]
     words += [_TWIN, "--resamples", str(resamples)]
     name = one.found.name

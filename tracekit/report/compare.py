@@ -1,7 +1,7 @@
-"""The structure of compare.json, which shows the answers of several traces side by side.
+"""The structure of compare.json, which contains the answers of several traces side by side.
 
 Rows with the same meaning in several traces (a size class, a status, an hour) become one row with one value per
-trace. If rows are identified by names of one trace (users, machines), the results of the traces follow one another.
+trace. If rows are identified by names from one trace (users, machines), the traces' results follow one another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 COMPARE_SCHEMA_VERSION = "1"
-"""Version of compare.json's keys, increased when their meaning changes."""
+"""Version of compare.json's keys. It increases when their meaning changes."""
 
 
 class ComparedTrace(TypedDict):
@@ -51,13 +51,13 @@ class SharedRow(TypedDict):
 
     key: Row
     values: dict[str, Row | None]
-    """The other columns, by trace; null if the trace has no such row."""
+    """The other columns by trace, or null if the trace has no such row."""
     published: dict[str, Row]
-    """Published numbers for columns of this row, by trace; traces without published numbers are left out."""
+    """Published numbers for columns of this row, by trace. Traces without published numbers are left out."""
 
 
 class TraceNumber(TypedDict):
-    """A published number and the trace it is compared with."""
+    """A published number and the trace that it is compared with."""
 
     trace: str
     number: PublishedNumber
@@ -71,7 +71,7 @@ class Missing(TypedDict):
 
 
 class ComparedAnswer(TypedDict):
-    """One question and the answer of each trace."""
+    """One question and each trace's answer."""
 
     name: str
     group: str
@@ -79,7 +79,7 @@ class ComparedAnswer(TypedDict):
     question: str
     paper: str
     findings: dict[str, str]
-    """One sentence per trace, if there is something true and useful to say."""
+    """One sentence per trace, if a true and useful one exists."""
     keys: list[ColumnInfo]
     """The columns that identify rows."""
     measures: list[ColumnInfo]
@@ -87,17 +87,17 @@ class ComparedAnswer(TypedDict):
     shared: bool
     """Whether any row has the same meaning in several traces."""
     rows: list[SharedRow]
-    """The first rows of each trace; the file contains all rows."""
+    """The first rows of each trace. The file contains all rows."""
     row_counts: dict[str, int]
-    """Number of rows of each trace that answered."""
+    """Number of rows for each trace that answered."""
     published: list[TraceNumber]
     unanswered: list[Missing]
     notes: dict[str, list[str]]
-    """Notes on choices that the query made, by trace."""
+    """Notes on the query's choices, by trace."""
     params: list[ParamInfo]
     definition: str
     file: str | None
-    """File with all rows, relative to compare.json; null if the file could not be made."""
+    """File with all rows, relative to compare.json, or null if it could not be made."""
 
 
 class CompareSection(TypedDict):
@@ -127,7 +127,7 @@ class Comparison(TypedDict):
     title: str
     traces: list[ComparedTrace]
     opening: WhatChanged | None
-    """What differs between the first trace and the others; null if only single questions were asked."""
+    """Differences between the first trace and the others, or null if only single questions were asked."""
     sections: list[CompareSection]
     unanswered: list[UnansweredByAll]
     faults: list[FaultInfo]
@@ -135,13 +135,13 @@ class Comparison(TypedDict):
 
 
 ROW_LIMIT = 2000
-"""Maximum number of rows of one trace in compare.json; tables/ contains all rows."""
+"""Maximum number of rows of one trace in compare.json. tables/ contains all rows."""
 MOMENT_LIMIT = 50
-"""Maximum number of rows for results with one row per moment in time, which the page does not show."""
+"""Maximum number of rows for results with one row per point in time, which the page does not show."""
 
 
 def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
-    """Return the description of one of the traces."""
+    """Describe one of the traces."""
     tables = trace.manifest.tables
     return {
         "name": name,
@@ -183,11 +183,11 @@ _KEYS = {
     "user_share",
     "relaxation",
 }
-"""Columns that identify rows if they come first; the built-in queries list their key first."""
+"""Columns that identify rows if they come first. The built-in queries list their key first."""
 
 
 def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
-    """Return the shortest list of leading columns that identifies the rows of every frame.
+    """Find the shortest list of leading columns that identifies the rows of every frame.
 
     Raises
     ------
@@ -212,10 +212,10 @@ def compared(
     file: str | None,
     faults: Faults | None = None,
 ) -> ComparedAnswer:
-    """Return one question with the answer of each trace.
+    """Return one question with each trace's answer.
 
     `file` is the file with all rows, relative to compare.json, or None if it could not be made. If a sentence
-    cannot be written, the text says so, and the error is added to `faults`.
+    cannot be written, it is replaced by the reason, and the error is added to `faults`.
     """
     faults = Faults() if faults is None else faults
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
@@ -255,9 +255,9 @@ def compared(
 def shared_rows(
     rows: Mapping[str, list[Row]], keys: Sequence[str], published: Mapping[str, Sequence[PublishedComparison]]
 ) -> list[SharedRow]:
-    """Return the union of the traces' rows by key, each row with the values of every trace.
+    """Combine the traces' rows by key, each row with the values of every trace.
 
-    Size classes, statuses and numbers are sorted; everything else is in order of first appearance.
+    Size classes, statuses and numbers are sorted. Everything else is in order of first appearance.
     """
     union: dict[str, SharedRow] = {}
     for name, own in rows.items():
@@ -268,7 +268,7 @@ def shared_rows(
             )
             place["values"][name] = {k: v for k, v in row.items() if k not in key}
     for name, numbers in published.items():
-        # Numbers about the release itself come before numbers about other jobs; the list of numbers contains both.
+        # The list contains numbers about the release itself and about other jobs. Those about the release come first.
         stated = [n.published for n in numbers if n.published.value is not None]
         for number in sorted(stated, key=lambda n: bool(n.population_note)):
             cell = number.cell
@@ -288,7 +288,7 @@ def shared_rows(
 
 
 def _spelled(values: Iterable[Any]) -> str:
-    """Return a key's text; 1 and 1.0 are the same key, but '1' is a different key."""
+    """Convert a key to text. 1 and 1.0 are the same key, but '1' is a different key."""
     return repr([float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values])
 
 
@@ -311,7 +311,7 @@ _ORDER = {value: i for i, value in enumerate((*GPU_CLASSES, *STATUSES))}
 
 
 def _rank(values: list[Any]) -> dict[str, float]:
-    """Return the rank of each value of a key column; unknown values come last."""
+    """Return the rank of each value in a key column. Unknown values come last."""
     known = [v for v in values if v is not None]
     last = float(len(values))
     if known and all(isinstance(v, int | float) for v in known):
@@ -325,9 +325,9 @@ def _rank(values: list[Any]) -> dict[str, float]:
 
 
 def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[PublishedComparison]]) -> pl.DataFrame:
-    """Return every row of every trace, with the trace's name first, followed by the published numbers of cells.
+    """Return all rows of all traces, with the trace's name first, and then the published numbers of cells.
 
-    A published number is in a row named 'NAME, published (ARTEFACT)' with the key of its cell; other columns are NULL.
+    A published number is in a row named 'NAME, published (ARTEFACT)' with the key of its cell. Other columns are NULL.
     """
     frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())

@@ -1,7 +1,7 @@
 """Charts that show several traces together, with one colour per trace.
 
-For queries by size class, by hour or by share, the chart depends on the columns of the result, so a new query with
-the same columns needs no code here.
+For queries by size class, hour or share, the chart depends on the columns of the result, so a new query with the
+same columns needs no code here.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     Draws = Callable[[list[Row], Hues], list[Chart]]
 
 _POINTS = 200
-"""Maximum number of points per line; more cannot be distinguished."""
+"""Maximum number of points per line, because more cannot be distinguished."""
 _HEIGHT = 220
 _LAST_HOUR = 23
 _PALETTE = ("series-1", "series-2", "series-3", "series-4", "series-5", "status-node_fail", "status-out_of_memory")
 
 
 def trace_hues(traces: Iterable[str]) -> Hues:
-    """Return the colour of each trace by its short label; from the eighth trace on, colours repeat."""
+    """Return the colour of each trace by its short label. From the eighth trace on, colours repeat."""
     shades = {label: colour(_PALETTE[i % len(_PALETTE)]) for i, label in enumerate(labels(traces).values())}
     return Hues("trace", shades)
 
@@ -57,7 +57,7 @@ def _those_in(rows: Iterable[Row], by: Hues) -> Hues:
 
 
 def compare_charts(answer: ComparedAnswer, traces: Sequence[str]) -> list[Chart]:
-    """Return the charts of one question; none if no chart fits the columns of its result."""
+    """Return the charts of one question, or none if no chart fits the columns of its result."""
     short = labels(traces)
     rows = [
         {**row["key"], **values, "trace": short[name]}
@@ -92,7 +92,7 @@ def _arrivals(rows: list[Row], by: Hues) -> list[Chart]:
         for r in rows
         if total[r["trace"]]
     ]
-    y, note = share("share", "share of jobs"), "Each in the time zone of its trace."
+    y, note = share("share", "share of jobs"), "Hours are in the time zone of each trace."
     chart = Chart(shown, x=hours(), y=y, marks=[line()], height=_HEIGHT, by=by, note=note)
     return [named_in_last(chart, _LAST_HOUR, "trace")] if shown else []
 
@@ -102,13 +102,13 @@ def _allocated(rows: list[Row], by: Hues) -> list[Chart]:
     shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
     shown = [r for r in shown if r["allocated_share"] is not None]
     each = replace(line(), channels={"detail": {"field": "cluster", "type": "nominal"}})
-    y, note, have = share("allocated_share", "GPUs allocated"), "One line is a cluster.", _those_in(shown, by)
+    y, note, have = share("allocated_share", "GPUs allocated"), "One line per cluster.", _those_in(shown, by)
     chart = Chart(shown, x=hours(), y=y, marks=[each], height=_HEIGHT, by=have, note=note)
     return [named_in_last(chart, _LAST_HOUR, "trace")] if shown else []
 
 
 def _concentration(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of GPU time used by the heaviest users."""
+    """Draw the share of GPU time that the heaviest users use."""
     shown: list[Row] = []
     for name in by.colours:
         own = sorted(
@@ -134,7 +134,7 @@ def _requests(rows: list[Row], by: Hues) -> list[Chart]:
             shown.append({"trace": name, "gpus": row["gpu_count"], "share": sofar / total})
     title, scale = "GPUs of the job (log scale)", {"type": "log", "base": 2}
     x = Axis("gpus", title, scale=scale, labels={"labelOverlap": "greedy"})
-    y, mark = share("share", "GPU jobs up to that size", whole=True), line(interpolate="step-after")
+    y, mark = share("share", "GPU jobs up to this size", whole=True), line(interpolate="step-after")
     chart = Chart(shown, x=x, y=y, marks=[mark], height=_HEIGHT, by=_those_in(shown, by))
     return [chart] if shown else []
 
@@ -154,7 +154,7 @@ def _sizes(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _stacked(rows: list[Row], by: Hues, parts: Hues, order: Sequence[str], title: str) -> list[Chart]:
-    """Draw stacked shares of jobs, and of GPU time next to them, with one bar per trace."""
+    """Draw stacked shares of jobs next to those of GPU time, with one bar per trace."""
     charts = []
     for column, words in (("jobs_share", "Share of jobs"), ("gpu_hours_share", "Share of GPU time")):
         known = [
@@ -183,7 +183,7 @@ def _grouped(rows: list[Row], by: Hues, column: str, words: str) -> Chart:
     known = [r for r in rows if r.get(column) is not None and r["gpu_class"] in classes]
     return Chart(
         known,
-        # Without bars, the axis would have no length.
+        # Without any bars, the axis would have no length.
         x=share(column, words, whole=not any(r[column] for r in known)),
         y=names("gpu_class", classes, "GPUs of the job", step=11 * len(by.colours) + 10),
         marks=[bar(9)],
@@ -213,7 +213,7 @@ def _failures_by_class(rows: list[Row], by: Hues) -> list[Chart]:
             total[place] = total.get(place, 0) + row["jobs"]
             failed[place] = failed.get(place, 0) + (row["jobs"] if row["status"] in UNSUCCESSFUL else 0)
     shown = [{"trace": t, "gpu_class": c, "share": failed[t, c] / n} for (t, c), n in total.items() if n]
-    note = "Failed, timed out, lost a node or ran out of memory, of the jobs with a known status."
+    note = "Jobs that failed, timed out, lost a node or ran out of memory, of those with a known status."
     return [replace(_grouped(shown, by, "share", "share of jobs that failed"), note=note)] if shown else []
 
 
@@ -260,7 +260,7 @@ def _waits(rows: list[Row], by: Hues) -> list[Chart]:
         by=by,
         apart=True,
         tips=[Tip("trace"), Tip("tenant"), Tip("gpu_class", "GPUs"), Tip("waits", "", ","), Tip("median", "median")],
-        note="One dot is a tenant, larger with more waits.",
+        note="One dot per tenant. Larger dots have more waits.",
     )
     return [chart] if shown else []
 

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _BUDGET = 10
 """Approximate number of number columns that fit next to each other."""
 _EACH = 8
-"""Number of rows per trace if the traces' rows follow one another."""
+"""Number of rows per trace, if the traces' rows follow one another."""
 _ROWS = 30
-"""Maximum number of rows of a side-by-side table; many rows belong to only one trace."""
+"""Maximum number of rows of a side-by-side table, because many rows belong to only one trace."""
 
 
 def render_comparison(comparison: Comparison, faults: Faults | None = None) -> str:
-    """Return the page of a comparison.
+    """Render the page of a comparison.
 
-    If a part fails, the page says so in its place and the error is added to `faults`. If the whole page fails, a
+    If a part fails, a message replaces it on the page, and the error is added to `faults`. If the whole page fails, a
     simple page lists the tables.
     """
     faults = Faults() if faults is None else faults
@@ -86,7 +86,7 @@ def _page(comparison: Comparison, faults: Faults) -> str:
 def _view_or_fault(
     answer: ComparedAnswer, names: Sequence[str], drawn: list[Chart] | Fault, faults: Faults
 ) -> dict[str, Any]:
-    """Return the page's view of an answer, or the reason why it could not be made."""
+    """Return an answer as the page shows it, or the reason why it could not be made."""
     found = faults.run(
         f"the numbers of {answer['name']}", _answer_view, answer, names, [] if isinstance(drawn, Fault) else drawn
     )
@@ -96,7 +96,7 @@ def _view_or_fault(
 
 
 def _charts(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
-    """Return the charts that show the traces together; if only one trace answers, return the charts of its report."""
+    """Return charts that show the traces together or, if only one trace answers, the charts of its report."""
     return writable(answer["name"], _drawn(answer, names))
 
 
@@ -106,7 +106,7 @@ def _drawn(answer: ComparedAnswer, names: Sequence[str]) -> list[Chart]:
         return drawn
     ((name, count),) = answer["row_counts"].items()
     if count > len(answer["rows"]):
-        return []  # a chart of only some of the rows would mislead
+        return []  # a chart with only some of the rows would mislead
     rows = [{**row["key"], **(row["values"][name] or {})} for row in answer["rows"]]
     return [replace(p, title=p.title or f"{text.shorten(name, 22)} only") for p in charts(answer["name"], rows)]
 
@@ -115,7 +115,7 @@ _LACKS = re.compile(r"The trace has no (?P<what>[^:]+?)(?::.*|\.)")
 
 
 def _lacking(reason: str) -> str:
-    """Return a short form of what a trace lacks; the full sentence is the tooltip.
+    """Shorten the reason why a trace has no answer. The full sentence is the tooltip.
 
     Examples
     --------
@@ -146,20 +146,21 @@ def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[C
 
 
 def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return the table in the form that suits its rows; rows per moment in time are too many to show."""
+    """Return the table in the form that suits its rows. Results with a row per point in time are too long to show."""
     if any(k["name"] == "time" for k in answer["keys"]):
         return {"shared": False, "rows": [], "more": sum(answer["row_counts"].values())}
     return _side_by_side(answer, names) if answer["shared"] else _one_after_another(answer)
 
 
 _BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean.*|value", r".*")
-"""Columns to show if not all fit, the most important first."""
+"""Columns to show if not all of them fit, the most important first."""
 
 
 def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
-    """Return the columns that fit in a side-by-side table with `groups` groups, in their original order.
+    """Return the columns that fit into a side-by-side table with `groups` groups, in their original order.
 
-    The number of observations is included if three or more columns fit, because other columns mean little without it.
+    If three or more columns fit, the number of observations is one of them, because other columns mean little without
+    it.
     """
     room = max(1, _BUDGET // max(1, groups))
     if len(columns) <= room:
@@ -178,7 +179,7 @@ def _head(column: ColumnInfo) -> dict[str, Any]:
 
 
 def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return a table with one group of columns per trace and another for its published numbers."""
+    """Return a table with a group of columns per trace and another group for its published numbers."""
     have = [n for n in names if n in answer["row_counts"]]
     rows = _most_important(answer)
     stated = {name for row in rows for name in row["published"] if name in have}
@@ -208,7 +209,7 @@ def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any
 
 
 def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
-    """Return the rows to show: all if they fit, otherwise the rows with most weight in any trace, in row order."""
+    """Return all rows if they fit, or else the rows with the most weight in any trace, in row order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
         return rows
@@ -236,7 +237,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
     values = row["published"].get(trace) if group["published"] else row["values"][trace]
     unit = row["key"].get("unit") if column["unit"] == "see unit" else column["unit"]
     if values is None or name not in values:
-        # If a trace lacks the row, the cell is blank; an unknown value is a dash.
+        # If a trace has no such row, the cell is blank. An unknown value is a dash.
         return {"text": "", "number": True, "published": group["published"]}
     value = values[name]
     number = value is None or isinstance(value, int | float)
@@ -244,7 +245,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
 
 
 def _one_after_another(answer: ComparedAnswer) -> dict[str, Any]:
-    """Return a table with the first rows of each trace, used if the traces have no rows in common."""
+    """Return a table with the first rows of each trace, for traces without rows in common."""
     columns = [*answer["keys"], *answer["measures"]]
     rows: list[dict[str, Any]] = []
     for name in answer["row_counts"]:

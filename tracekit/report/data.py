@@ -65,13 +65,13 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The number of GPUs in a report, the other numbers that some parts use instead, and their sources.
+# The number of GPUs in a report, other numbers that some of its parts use instead, and the sources of these numbers.
 
 REPLAYS = "replays"
 """Label for the number of GPUs used by replays."""
 
 _LARGEST = "largest "
-"""Prefix of the description of a capacity that changes over time."""
+"""Prefix that describes a capacity that changes over time."""
 
 
 def capacity_label(capacity: CapacityInfo) -> str:
@@ -81,21 +81,21 @@ def capacity_label(capacity: CapacityInfo) -> str:
 
 
 def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
-    """Return the number of GPUs that the report uses, followed by the other numbers that parts of it use instead."""
+    """Return the number of GPUs that the report uses, and then the numbers that some of its parts use instead."""
     found: list[GpuTotal] = []
     gpus = capacity["gpus"]
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     changing = capacity["word"].startswith(_LARGEST)
     if gpus is not None:
-        moment = "; shares use the number at each moment" if changing else ""
+        moment = " (shares use the number at each point in time)" if changing else ""
         same = owned is not None and (changing or round(owned) == gpus)
-        used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
+        used_for = "shares of the whole cluster, over time and by hour" if same else "the cluster as a whole"
         found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
     if owned is not None and (gpus is None or not (changing or round(owned) == gpus)):
-        # The source of the clusters' capacity is in a note of the answer.
+        # A note of the answer names the source of the clusters' capacity.
         notes = answers["queuing/gpu_time_held"].notes
         source = next((n.removeprefix(OWNED) for n in notes if n.startswith(OWNED)), "") + ", on average over time"
-        used_for = "shares of the whole cluster, through time and by hour"
+        used_for = "shares of the whole cluster, over time and by hour"
         found.append({"gpus": owned, "source": source, "used_for": used_for})
     if replay and replay["cluster"] and replay["cluster"]["gpus"] != gpus:
         rows = rows_of(answers, "replay/assumptions")
@@ -123,26 +123,26 @@ def build_report(
     session: Session | None = None,
     faults: Faults | None = None,
 ) -> Report:
-    """Return the content of report.json for a Trace.
+    """Build the content of report.json for a Trace.
 
-    If a part fails, the report says so in its place and the other parts are still made.
+    If a part fails, a message replaces it in the report, and the other parts are still made.
 
     Parameters
     ----------
     trace : Trace
         The analysed Trace.
     answers : iterable of Answer or Unanswered
-        Answers to every question, including questions that the Trace cannot answer.
+        Answers to all questions, including those that the Trace cannot answer.
     parts : Answer, optional
-        Answer to `overview/parts`, which the page needs for its filters.
+        The answer to `overview/parts`, which the page needs for its filters.
     capacity : CapacityInfo
-        The number of GPUs used, and alternatives to it.
+        The number of GPUs that the report uses, and the alternatives to it.
     source : str
         The source as given by the user.
     command : str
         The command that makes this report again.
     created : datetime, optional
-        When the report was made [UTC]; now by default.
+        When the report was made [UTC]. By default, now.
     workload : WorkloadInfo, optional
         Location of the workload model, or the reason why it is missing.
     replay : ReplayInfo, optional
@@ -150,9 +150,9 @@ def build_report(
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
     session : Session, optional
-        Session of earlier queries of the Trace, which is reused.
+        A session of earlier queries of the Trace, to reuse.
     faults : Faults, optional
-        Parts that could not be made; parts that fail here are added.
+        Parts that could not be made. Parts that fail here are added.
     """
     from tracekit.version import __version__
 
@@ -191,7 +191,7 @@ def build_report(
             replay,
             facts.tenant,
             faults.run_or(None, "what changed", what_changed, found, unanswered),
-            faults.run_or([], "what the log lacks", lacks_of, trace, found),
+            faults.run_or([], "what is missing from the log", lacks_of, trace, found),
         ),
     )
 
@@ -233,7 +233,7 @@ def build_report(
 
 
 def fault_infos(faults: Faults) -> list[FaultInfo]:
-    """Return the parts that could not be made, in the form of report.json."""
+    """Return the parts that could not be made, in the format of report.json."""
     return [{"part": fault.part, "reason": fault.reason} for fault in faults.found]
 
 
@@ -246,7 +246,7 @@ def _info_of(
     session: Session,
     faults: Faults,
 ) -> AnswerInfo | Unanswered:
-    """Return an answer in the form of report.json; if its rows carry no information, it is unanswered with a reason."""
+    """Convert an answer to the format of report.json. If its rows carry no information, it becomes unanswered."""
     if isinstance(answer, Unanswered):
         return answer
     question = answer.question
@@ -257,7 +257,7 @@ def _info_of(
 
 
 def _without_opening(fault: Fault) -> Summary:
-    """Return a first screen that only says why it could not be made."""
+    """Return a first screen that only explains why it could not be made."""
     return {
         "changed": None,
         "lacks": [],
@@ -282,7 +282,7 @@ def all_facts(
     times: TimeInfo,
     telemetry: TelemetryCoverage,
 ) -> TraceFacts:
-    """Return the facts needed to write sentences, from the log and from the answers by name."""
+    """Collect the facts that sentences need, from the log and from the answers by name."""
     return replace(
         trace_facts(quality_info, times, _tenant_info(trace)),
         jobs=trace.has("jobs"),
@@ -300,27 +300,27 @@ def all_facts(
 
 
 def creation_time(created: datetime | None = None) -> str:
-    """Return `created`, or the current time, in UTC; SOURCE_DATE_EPOCH sets it for reproducible output."""
+    """Return `created` or the current time in UTC. SOURCE_DATE_EPOCH sets the time for reproducible output."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return (created or now).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write `content` as JSON text; names that are not valid text are escaped."""
+    """Write `content` as JSON. Names that are not valid text are escaped."""
     body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | None = None) -> TraceFacts:
-    """Return the facts about a trace that sentences and charts need."""
+    """Collect the facts about a trace that sentences and charts need."""
     have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
     chosen, ingested = (VC, VC) if tenant is None else (Tenant(**tenant[of]) for of in ("queries", "replays"))
     return TraceFacts(
         tenant=chosen,
         ingested=ingested,
         vcs="tenants" in have,
-        # Quotas belong to the tenant column of the source.
+        # Quotas belong to the source's tenant column.
         quotas="capacity" in have and chosen.column == INGESTED,
         dated=times["base"] == "absolute",
         day_zero=midnight_before(times["first"], times["timezone"])
@@ -331,10 +331,10 @@ def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | Non
 
 
 def _span_note(question: Question, times: TimeInfo) -> str | None:
-    """Return a note on the length of the log, for the question that counts days with submissions."""
+    """Return a note on the length of the log for the question that counts days with submissions."""
     if question.name != "overview/summary" or not times["span_s"]:
         return None
-    return f"days_covered runs from the first to the last submission; the log spans {span_words(times['span_s'])}"
+    return f"days_covered counts from the first to the last submission, but the log spans {span_words(times['span_s'])}"
 
 
 def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSection]:
@@ -352,13 +352,13 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
 
 _BASES = {
     "absolute": "{period}",
-    "shifted": "{days} (dates are shifted; hours and weekdays are real)",
-    "relative": "{days} (times count from the start of the trace)",
+    "shifted": "{days} (dates are shifted, but hours and weekdays are real)",
+    "relative": "{days} (times are counted from the start of the trace)",
 }
 
 
 def time_info(trace: Trace) -> TimeInfo:
-    """Return the period of a Trace in numbers and words: of its jobs, or of its node events if it has no jobs."""
+    """Describe the period of a Trace in numbers and words. If it has no jobs, this is the period of its node events."""
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = submitted = None

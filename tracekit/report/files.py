@@ -1,4 +1,4 @@
-"""The files of a report: its data, its page, its text version, and the rows of each result."""
+"""The files of a report: its data, its page, its text version, and each result's rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = "report.md"
 def write_report(folder: Path, report: Report, faults: Faults | None = None) -> Report:
     """Write report.json, report.html and report.md, and return the content of report.json.
 
-    If a part fails, the report says so in its place and the error is added to `faults`.
+    If a part fails, a message replaces it in the report, and the error is added to `faults`.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         The disk is full, or the folder cannot be written.
     """
     faults = Faults() if faults is None else faults
-    # The page counts all failed parts, including parts of the text version.
+    # The page counts all failed parts, including those of the text version.
     page, made = faults.settled(
         lambda: (render_report(report, faults=faults), faults.run(f"the file {TEXT}", markdown, report, faults))
     )
@@ -49,13 +49,13 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:
-    """Write a result as CSV for spreadsheets, creating the folder if needed."""
+    """Write a result as CSV for spreadsheets, and create the folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     csv_safe(frame).write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
 
 
 def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
-    """Write a result below `folder` and return the files, relative to the report."""
+    """Write a result below `folder`, and return the files relative to the report."""
     parquet, csv = names = table_names(name)
     write_csv(folder / csv, frame)
     frame.write_parquet(folder / parquet, compression="zstd")

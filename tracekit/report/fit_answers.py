@@ -1,6 +1,6 @@
 """The fitted workload as answers of a report: the chosen families, how well they fit, and when jobs arrive.
 
-The rows come from a model (see `tracekit.fit`), so the page and its data show what workload.json contains.
+The rows come from a model (see `tracekit.fit`), so the page and its data match workload.json.
 """
 
 from __future__ import annotations
@@ -42,46 +42,46 @@ if TYPE_CHECKING:
 
 DAYS = tuple(day.lower() for day in WEEKDAYS)
 NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
-"""Column names used if the log's days of the week are unknown."""
+"""Column names for logs whose days of the week are unknown."""
 
 _RATE_RULE = (
     "Jobs submitted in the same second, or in the same step of a coarser clock, form a batch. The expected number of"
     " batches per hour is a level times a factor for the hour of the day or week. The level is constant, grows"
-    " exponentially, or has change points. The form of the level and the kind of factor are chosen by the lowest BIC,"
-    " with the log-likelihood divided by the dispersion of counts. Fitted is the mean over the log; observed is the"
-    " mean over the hours that the log covers completely, and unknown if the log covers none."
+    " exponentially, or has change points. The form of the level and the kind of factor are those with the lowest BIC,"
+    " with the log-likelihood divided by the dispersion of counts. The fitted value is the mean over the log. The"
+    " observed value is the mean over the hours that the log covers completely, and is unknown if there are none."
 )
 _PROCESS_RULE = (
-    "The fitted rate is the expected number of batches in each hour; the process describes how batches vary around"
+    "The fitted rate is the expected number of batches in each hour. The process describes how batches vary around"
     " that rate. Poisson: batches arrive independently of each other. Gamma renewal: the gaps between batches are"
     " independent draws from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random"
     " between a calm and a busy state, and batches arrive independently within each state. Two tests check the Poisson"
     " process: Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over"
     " squared mean) of the gaps between batches, with time rescaled so that the fitted rate is 1. Each statistic is"
-    " compared with simulated Poisson processes that use the log's clock; their median is about 1, or less if the clock"
+    " compared with simulated Poisson processes that use the log's clock. Their median is about 1, or less if the clock"
     " is so coarse that several batches fall into one step. p is the share of simulations that are at least as far off"
-    " (for hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded whatever its BIC, and the"
-    " other process with the lower BIC is chosen. Sessions are another model: jobs of one user (of one {tenant.one} if"
-    " users are unknown) that are submitted in quick succession. If the log has sessions, both they and the process are"
-    " fitted to the first half of the batches and compared with the second half. The distance is the mean difference in"
-    " the variation of gaps and of hourly counts (both as logarithms), in the correlation of successive hours, and in"
-    " how often the next batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n -"
-    " 2 log L, where k is the number of free parameters; BICs of rates cannot be compared with BICs of processes."
+    " (for hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded, whatever its BIC, and the"
+    " other process with the lower BIC is chosen. Sessions are another model: jobs that one user (or {tenant.one}, if"
+    " users are unknown) submits in quick succession. If the log has sessions, both models are fitted to the first half"
+    " of the batches and compared with the second half. The distance is the mean difference in the variation of gaps"
+    " and of hourly counts (both as logarithms), in the correlation of successive hours, and in how often the next"
+    " batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n - 2 log L, where k"
+    " is the number of free parameters. BICs of rates cannot be compared with BICs of processes."
 )
 
 _C = AnswerColumn
 RATE = Question(
     name="fit/arrival_rate",
     kind="fit",
-    title="Observed and fitted rate of arrivals by hour of the week",
-    question="When is work submitted, and how well does the fitted rate follow it?",
+    title="Observed and fitted arrival rate by hour of the week",
+    question="When are jobs submitted, and how well does the fitted rate match?",
     rule=_RATE_RULE,
     columns=(
-        _C("hour", "hour", "hour of the day; counted from the log's first hour if the hour of the day is unknown"),
+        _C("hour", "hour", "hour of the day, or if that is unknown, hours since the start of the log"),
         _C("rate", "text", "fitted or observed"),
         *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
-        _C("growth", "", "fitted rate at the end of the log over the rate at its start, if above 10 or below 0.1"),
-        _C("half_days", "days", "number of last days (first days if the rate falls) with half of the fitted batches"),
+        _C("growth", "", "fitted rate at the end of the log divided by that at the start, if above 10 or below 0.1"),
+        _C("half_days", "days", "number of last days (or first, if the rate falls) with half of the fitted batches"),
     ),
 )
 PROCESS = Question(
@@ -94,22 +94,22 @@ PROCESS = Question(
         _C(
             "part",
             "text",
-            "a test against Poisson, a process, the held-out half, a setting of the chosen one, or a kind of rate",
+            "a test against Poisson, a process, the held-out half, a setting of the chosen process, or a kind of rate",
         ),
         _C("name", "text", "name of the process, rate or parameter in workload.json"),
         _C("measure", "text", "meaning of the value"),
-        _C("value", "", "variation of a test, BIC, or setting"),
-        _C("ratio", "", "variation divided by that of independent arrivals at the log's clock resolution"),
-        _C("p", "", "p-value of a test"),
+        _C("value", "", "a test's variation, a BIC, or a setting"),
+        _C("ratio", "", "variation divided by that of independent arrivals with the log's clock resolution"),
+        _C("p", "", "a test's p-value"),
         _C("decides", "true or false", "whether the test excludes Poisson, or whether the process or rate is chosen"),
         _C("verdict", "text", "result of the test, or whether the process or rate is chosen"),
     ),
 )
 
 _FINE = 0.9
-"""If the squared variation of independent arrivals is above this, the log's clock step hardly affects the gaps."""
+"""If independent arrivals have a squared variation above this, the log's clock step hardly affects the gaps."""
 _LEAST_GROWTH = 0.001
-"""Growth or decline over the log below which no note mentions it."""
+"""Notes do not mention a smaller growth or decline over the log."""
 _KIND_WORDS = {
     "constant": "the same at all hours",
     "hour_of_day": "by hour of the day",
@@ -149,7 +149,7 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
 
 
 def _kind(arrivals: dict[str, Any]) -> str:
-    """Describe how the fitted rate depends on the hour, and why it has no finer resolution."""
+    """Describe how the fitted rate depends on the hour, and why its resolution is no finer."""
     kind, tried = arrivals["rate"]["kind"], arrivals["rate"].get("bic", {})
     if kind == "hour_of_week":
         return f"the fitted rate has a separate value for each of the {CELLS[kind]} hours of the week"
@@ -159,29 +159,29 @@ def _kind(arrivals: dict[str, Any]) -> str:
     }[kind]
     text = f"the fitted rate is the same {each}"
     if finer in tried:
-        text += f": the log has too little evidence for a separate rate for each {what} (its BIC is higher)"
-        return f"{text}. This does not show that all {each.split()[-1]}s are the same: compare the points with the line"
+        text += f", because the log has too little evidence for a separate rate for each {what} (its BIC is higher)"
+        return f"{text}. Nevertheless, {each.split()[-1]}s may differ: compare the points with the line"
     least = LEAST_DAYS[finer]
     if tried and arrivals["days"] < least:
-        text += f": the log is shorter than the {least} days needed for a separate rate for each {what}"
+        text += f", because the log is shorter than the {least} days needed for a separate rate for each {what}"
     return text
 
 
 def _changes(arrivals: dict[str, Any]) -> str:
-    """Describe when the level of a piecewise rate changes, with the old and new levels."""
+    """Describe when the level of a piecewise rate changes, with all levels."""
     pieces = arrivals["rate"]["pieces"]
     levels = ", ".join(f"{p['per_hour']:.3g} from day {p['from_day']:.0f}" for p in pieces[1:])
     days = counted(round(arrivals["days"], 1), "days")
-    begin = f"over the {days} of the log the level of the rate, in batches per hour"
+    begin = f"over the {days} of the log, the level of the rate, in batches per hour"
     return f"{begin}, is {pieces[0]['per_hour']:.3g}, then {levels}"
 
 
 def _trend(model: WorkloadModel) -> str:
     arrivals = model.document["arrivals"]
     days = counted(round(arrivals["days"], 1), "days")
-    text = f"over the {days} of the log the fitted rate {growth_words(growth_factor(model))}"
+    text = f"over the {days} of the log, the fitted rate {growth_words(growth_factor(model))}"
     if steep(log_growth(model)):
-        return f"{text}. The fit models only steady growth, so a single jump in the rate looks the same"
+        return f"{text}. The fit models only steady growth, so a single jump in the rate would look the same"
     error = arrivals["rate"].get("trend_standard_error")
     if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
         text += ", which may be chance"
@@ -199,7 +199,7 @@ def process_answer(model: WorkloadModel, tenant: Tenant = VC) -> Answer | Unansw
     process, rate = arrivals["process"], arrivals["rate"]
 
     def tried(part: str, name: str, measure: str, value: float | None) -> dict[str, Any]:
-        """Return the row of a process or a rate, with the mark of the chosen one."""
+        """Return the row of a process or a rate, marked if it is chosen."""
         chosen = name == (rate["kind"] if part == "rate" else process)
         verdict = "chosen" if chosen else "excluded by the tests" if (part, name) == ("process", "poisson") else None
         return {"part": part, "name": name, "measure": measure, "value": value, "decides": chosen, "verdict": verdict}
@@ -220,7 +220,7 @@ def process_answer(model: WorkloadModel, tenant: Tenant = VC) -> Answer | Unansw
     ]
     notes = _process_notes(process, parameters, tenant)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
-        notes.append("compare a BIC only with BICs of the same kind: processes with processes, rates with rates")
+        notes.append("compare BICs only with BICs of the same kind: processes with processes, and rates with rates")
     return PROCESS.answered(rows, notes)
 
 
@@ -238,13 +238,13 @@ _TESTS = {
         "variation_if_independent",
     ),
 }
-"""For each statistic: its test, its meaning, and the keys of its p-value and its value for independent arrivals."""
+"""For each statistic: test, meaning, and the keys of its p-value and of its value for independent arrivals."""
 
 
 def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     part, measure, p_name, independent_name = _TESTS[name]
     value, p = tests[name], tests[p_name]
-    # Older models lack this value; they were compared with 1.
+    # Older models do not contain this value, because they were compared with 1.
     independent = tests.get(independent_name, 1.0)
     ratio = value / independent if independent > 0 else None
     excludes = ratio is not None and p < tests["level"]
@@ -259,9 +259,9 @@ def _settings(arrivals: dict[str, Any], parameters: dict[str, float]) -> list[tu
     if process == "sessions":
         sessions = arrivals["sessions"]
         return [
-            ("threshold_s", "longest gap between jobs of a session [s]", sessions["threshold_s"]),
+            ("threshold_s", "longest gap between the jobs of a session [s]", sessions["threshold_s"]),
             ("sessions", "sessions in the log", sessions["sessions"]),
-            ("size", "mean jobs of a session", sessions["size"]["mean"]),
+            ("size", "mean number of jobs per session", sessions["size"]["mean"]),
         ]
     if process == "gamma_renewal":
         fine = arrivals["tests"].get("variation_if_independent", 1.0) > _FINE
@@ -271,8 +271,8 @@ def _settings(arrivals: dict[str, Any], parameters: dict[str, float]) -> list[tu
         return [
             ("quiet_rate", "rate in the calm state, times the fitted rate", parameters["quiet_rate"]),
             ("busy_rate", "rate in the busy state, times the fitted rate", parameters["busy_rate"]),
-            ("to_busy", "mean stay in the calm state, in expected batches", 1 / parameters["to_busy"]),
-            ("to_quiet", "mean stay in the busy state, in expected batches", 1 / parameters["to_quiet"]),
+            ("to_busy", "mean time in the calm state, in expected batches", 1 / parameters["to_busy"]),
+            ("to_quiet", "mean time in the busy state, in expected batches", 1 / parameters["to_quiet"]),
         ]
     return []
 
@@ -285,24 +285,24 @@ def _process_notes(process: str, parameters: dict[str, float], tenant: Tenant) -
         return [f"a session is a series of jobs that {who} submits in quick succession"]
     meaning = (
         "MMPP stands for Markov-modulated Poisson process: the rate switches at random between two states, and within"
-        " each state batches arrive independently of each other"
+        " each state, batches arrive independently of each other"
     )
     if process == "gamma_renewal":
         meaning = "gamma renewal: each gap between batches is drawn independently"
         if parameters["a"] < 1:
             meaning += ", and very short and very long gaps are more common than with independent arrivals"
-    return [meaning, "quiet days and sudden rises that the fitted rate does not follow count as bursts here"]
+    return [meaning, "quiet days and sudden increases that the fitted rate does not follow count as bursts"]
 
 
-# Scores of the generators, as an answer of a report: which way of generating jobs comes closest to the log.
+# The generators' scores as an answer of a report: which way of generating jobs comes closest to the log.
 
 _RULE = (
     "Each generator learns from the first part of the log, and its jobs are compared with the rest. The score is the"
-    " mean rank over all statistics in workload.json (the table shows some of them); lower is better. Gaps and jobs per"
-    " hour are relative to their means. For waits, submissions are sped up or slowed down to match the GPU-hours per"
-    " day of the held-out part. The naive workloads submit the log's jobs one by one at its mean rate; one of them"
-    " draws all run times from one lognormal distribution. Earlier blocks of the log, as long as the held-out part,"
-    " show how much the log differs from itself."
+    " mean rank over all statistics in workload.json, some of which are in the table. Lower is better. Gaps and jobs"
+    " per hour are relative to their means. For waits, submissions are sped up or slowed down to match the GPU-hours"
+    " per day of the held-out part. The naive workloads submit the log's jobs one by one at the log's mean rate, and"
+    " one of them draws all run times from a single lognormal distribution. Earlier blocks of the log, as long as the"
+    " held-out part, show how much the log varies."
 )
 SCORES = Question(
     name="fit/scores",
@@ -313,13 +313,13 @@ SCORES = Question(
     columns=(
         _C("workload", "text", "the log, or how the jobs were generated"),
         _C("mean_rank", "", "mean rank over all statistics, where rank 1 is closest to the log"),
-        _C("gap_distribution", "", "largest gap between the distributions of times between submissions, 0 to 1"),
+        _C("gap_distribution", "", "largest gap between the distributions of the times between submissions, 0 to 1"),
         _C("gap_variation", "", "coefficient of variation of the times between submissions"),
-        _C("hourly_variation", "", "coefficient of variation of jobs by hour"),
-        _C("gpu_hours_per_day", "GPU-hours", "GPU-hours of the jobs submitted on a day"),
+        _C("hourly_variation", "", "coefficient of variation of the jobs per hour"),
+        _C("gpu_hours_per_day", "GPU-hours", "GPU-hours of the jobs submitted in one day"),
         _C("size_mix", "share", "share of the jobs that would need a different GPU count to match the log's sizes"),
         _C("run_time_p99_s", "s", "run time that 1 % of the jobs exceed"),
-        _C("wait_fifo_mean_s", "s", "mean wait in a replay, first in, first out"),
+        _C("wait_fifo_mean_s", "s", "mean wait in a replay with first in, first out"),
         _C("wait_easy_mean_s", "s", "mean wait in a replay with EASY backfilling"),
         _C("wait_srtf_mean_s", "s", "mean wait in a replay with the shortest remaining time first"),
     ),
@@ -340,22 +340,22 @@ NOTES = 5
 ALL = "all"
 
 _FAMILY_RULE = (
-    "Run time is how long a job held its GPUs, summed over its attempts. 'Until end' is the run time whatever ended the"
-    " job; jobs that are still running, or whose end is not in the log, are right-censored. 'Demand' is how long it"
-    " would have run; jobs that were cancelled, timed out, preempted or lost their node are right-censored too. Eleven"
-    " families are fitted by maximum likelihood without histograms; times rounded to whole seconds count as intervals."
-    " The family with the lowest BIC is chosen. KS is the largest gap between the fitted and the observed distribution,"
-    " A-D the Anderson-Darling statistic. p is the share of samples drawn from the family, and fitted again, that fit"
-    " no better than an equally large sample of the log's jobs, which itself counts as one of them. Groups of fewer"
-    " than 200 jobs are pooled. workload.json has all families with parameters, standard errors and log-likelihoods,"
-    " and the {tenant.spelled_many}."
+    "The run time is how long a job had its GPUs, summed over its runs. 'Until end' is the run time, whatever ended the"
+    " job. Jobs that are still running, or whose end is not in the log, are right-censored. 'Demand' is how long the"
+    " job would have run. For this, jobs that were cancelled, timed out, preempted or lost their node are also"
+    " right-censored. Eleven families are fitted by maximum likelihood without histograms, and times rounded to whole"
+    " seconds count as intervals. The family with the lowest BIC is chosen. KS is the largest gap between the fitted"
+    " and the observed distribution, and A-D is the Anderson-Darling statistic. For p, samples are drawn from the"
+    " family and fitted again: p is the share of them that fit no better than an equally large sample of the log's"
+    " jobs, which itself counts as one of them. Groups of fewer than 200 jobs are pooled. workload.json contains all"
+    " families with parameters, standard errors and log-likelihoods, and the {tenant.spelled_many}."
 )
 _MATCH_RULE = (
-    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs. Jobs with an unknown end (still running or"
-    " missing from the log) count up to the last time they were seen, so the median can be above that of the jobs that"
-    " ended. Fitted is the family chosen for the group. A size class of fewer than 200 jobs uses the fit of all jobs,"
-    " moved to its own median. Values are given for all jobs and each size class, at shares from 0.1 % to 99.9 % that"
-    " correspond to at least one job."
+    "The observed values are Kaplan-Meier estimates of how long jobs keep their GPUs. Jobs with an unknown end (still"
+    " running or missing from the log) count up to the last time they were seen, so the median can be above that of the"
+    " jobs that ended. The fitted values are those of the family chosen for the group. A size class of fewer than 200"
+    " jobs uses the fit of all jobs, shifted to its own median. Values are given for all jobs and each size class, at"
+    " shares from 0.1 % to 99.9 % that correspond to at least one job."
 )
 
 
@@ -367,11 +367,11 @@ FAMILY = Question(
     rule=_FAMILY_RULE,
     columns=(
         _C("measure", "text", "until end or demand"),
-        _C("gpu_class", "class", "size class; 'all' is every job"),
-        _C("status", "text", "how the jobs ended; 'all' is every job"),
+        _C("gpu_class", "class", "size class, or 'all' for all jobs"),
+        _C("status", "text", "how the jobs ended, or 'all' for all jobs"),
         _C("jobs", "jobs", "jobs of the group with a run time"),
-        _C("censored_share", "share", "share of these jobs that is right-censored"),
-        _C("family", "text", "chosen family, with the lowest BIC"),
+        _C("censored_share", "share", "share of these jobs that are right-censored"),
+        _C("family", "text", "chosen family (the one with the lowest BIC)"),
         _C("least_aic", "text", "family with the lowest AIC"),
         _C("aic", "", "2 k - 2 log L of the chosen family, where k is its number of free parameters"),
         _C("bic", "", "k log n - 2 log L of the chosen family"),
@@ -389,7 +389,7 @@ MATCH = Question(
     question="How well do the fitted run times match the observed ones?",
     rule=_MATCH_RULE,
     columns=(
-        _C("gpu_class", "class", "size class; 'all' is every job"),
+        _C("gpu_class", "class", "size class, or 'all' for all jobs"),
         _C("share", "share", "share of the jobs that run at most this long"),
         _C("observed_s", "s", "observed run time at this share"),
         _C("fitted_s", "s", "fitted run time at this share"),
@@ -397,11 +397,11 @@ MATCH = Question(
     ),
 )
 FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
-"""The questions that a report asks about a fitted model."""
+"""A report's questions about a fitted model."""
 
 
 def fitted_answers(model: WorkloadModel, tenant: Tenant = VC) -> list[Answer | Unanswered]:
-    """Return the answers to `FITTED`; if something could not be fitted, its question is unanswered with the reason."""
+    """Return the answers to `FITTED`. If something could not be fitted, its question is unanswered with the reason."""
     return [_family(model), _match(model), rate_answer(model), process_answer(model, tenant), scores_answer(model)]
 
 
@@ -419,7 +419,7 @@ def _family(model: WorkloadModel) -> Answer | Unanswered:
         notes.append(
             f"p-values come from {effort['bootstrap_replicates']} bootstrap samples of at most"
             f" {effort['bootstrap_jobs']} jobs, so none is below {1 / (1 + effort['bootstrap_replicates']):.2g} and"
-            " small misfits are not detected; 'tracekit fit' draws more samples"
+            " small misfits are not detected. 'tracekit fit' draws more samples"
         )
     small = len(_groups(model)) - len(shown)
     if small:
@@ -427,7 +427,7 @@ def _family(model: WorkloadModel) -> Answer | Unanswered:
             f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} fewer than {LEAST_JOBS}"
             f" jobs and {'uses' if small == 1 else 'use'} the shape of a larger group"
         )
-    # The note on unknown hours is shown with the rate.
+    # The answer about the rate shows the note on unknown hours.
     model_notes = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
     notes += model_notes[:NOTES]
     if len(model_notes) > NOTES:
@@ -471,15 +471,15 @@ def _match(model: WorkloadModel) -> Answer | Unanswered:
     if pooled:
         notes.append(
             f"too few jobs for a fit of their own (fewer than {LEAST_JOBS}): {', '.join(pooled)}. They use a joint fit"
-            " with the neighbouring size classes, or the fit of all jobs, moved to their own median if it is above 0"
+            " with the neighbouring size classes or the fit of all jobs, shifted to their own median if it is above 0"
         )
     longest = max(row["observed_s"] for row in rows)
     beyond = max(row["fitted_s"] for row in rows)
     if beyond > 2 * longest:
         notes.append(
-            f"at these shares the fits reach {duration(beyond)}, the observed run times {duration(longest)}; 'tracekit"
-            " generate' draws no run time above the log's longest, or above ten times that if more than 1 % of the jobs"
-            " were still running"
+            f"at these shares the fits reach {duration(beyond)}, but the observed run times only {duration(longest)}."
+            " 'tracekit generate' draws no run time above the log's longest, or above ten times that if more than 1 %"
+            " of the jobs were still running"
         )
     without = [
         f"{gpu_jobs(e['gpu_class']) if e['gpu_class'] else 'all jobs'} ({e['n']:,}: {why})"
@@ -495,7 +495,7 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
     distribution, points = fitted_distribution(model, entry), observed_points(entry)
     if distribution is None:
         return []
-    # A pooled group does not record its censored jobs.
+    # The number of censored jobs is unknown for a pooled group.
     censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
     fitted = distribution.quantiles(np.array([share for share, _ in points], float))
     return [

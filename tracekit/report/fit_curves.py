@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _WEEK = 168
 _STEEP = 10.0
-"""If the rate grows or falls by at least this factor over the log, weeks are too unequal for a mean week."""
+"""If the rate grows or falls by at least this factor over the log, weeks are too different for a mean week."""
 _MOST_GROWTH = 700.0
-"""Logarithm of the largest growth reported: exp(710) overflows."""
+"""Logarithm of the largest growth that is reported, because exp(710) overflows."""
 
 
 def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the chosen fit of a group that has one."""
+    """Return the chosen fit of a group that has a fit."""
     found: dict[str, Any] = next(f for f in entry["families"] if f["family"] == entry["chosen"])
     return found
 
@@ -36,10 +36,10 @@ class FittedDistribution:
     family: Family
     p: NDArray[np.float64]
     ratio: float
-    """Factor that moves another group's shape to this group's median; 1 if the group has its own fit."""
+    """Factor that shifts another group's shape to this group's median, or 1 if the group has its own fit."""
 
     def cdf(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of jobs that run at most this long."""
+        """Return the share of the jobs that run at most this long."""
         return np.asarray(self.family.cdf(seconds / self.ratio, self.p), float)
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ class FittedDistribution:
 
 
 def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDistribution | None:
-    """Return the fit of a group or of the group it is pooled with; None if no family was chosen."""
+    """Return the fit of a group or of the group that it is pooled with, or None if no family was chosen."""
     from tracekit.fit.families import FAMILIES
 
     source, ratio = model.shape(entry)
@@ -63,34 +63,34 @@ def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDi
 
 
 def observed_points(entry: dict[str, Any]) -> list[tuple[float, float]]:
-    """Return shares and observed run times [s]; each step in share corresponds to at least one job of the group."""
+    """Return shares and observed run times [s]. Each step in share corresponds to at least one job of the group."""
     least = 1 / max(entry["n"], 1) - 1e-9
     return [(share, s) for share, s in entry.get("quantiles_s") or [] if min(share, 1 - share) >= least]
 
 
 def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
-    """Return the reason why observed and fitted run times of a group cannot be shown; None if they can."""
+    """Return why a group's observed and fitted run times cannot be shown, or None if they can."""
     if entry["pooled_to"] is None:
         return None if entry["chosen"] is not None else str(entry["reason"])
     if entry.get("quantiles_s") is None:
         if entry["median_ratio"] is not None:
-            return f"less than {LEAST_JOBS}, and the model lacks their quantiles: fit again"
-        return f"less than {LEAST_JOBS}, and less than {LEAST_KNOWN} that are known to the end"
+            return f"fewer than {LEAST_JOBS}, and the model does not contain their quantiles: fit again"
+        return f"fewer than {LEAST_JOBS}, and fewer than {LEAST_KNOWN} with a known end"
     if fitted_distribution(model, entry) is None:
-        return f"less than {LEAST_JOBS}, and no fit of a larger group"
+        return f"fewer than {LEAST_JOBS}, and no fit of a larger group"
     return None
 
 
 def hours_known(model: WorkloadModel) -> bool:
-    """Return whether the log's hours and weekdays are known; if so, hour 0 of the week is Monday 00:00."""
+    """Return whether the log's hours and weekdays are known. If so, hour 0 of the week is Monday 00:00."""
     return bool(model.document["source"]["hour_of_day_known"])
 
 
 def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
-    """Return the fitted and the observed number of batches in each of the 168 hours of a week.
+    """Return the fitted and the observed number of batches for each of the 168 hours of a week.
 
     The fitted value is the mean over the log. The week begins on Monday 00:00, or with the log's first hour if hours
-    are unknown. `observed` is None for an hour that the log never covers completely, and if the model lacks it.
+    are unknown. `observed` is None if the log never covers the hour completely, or if the model does not contain it.
     """
     from tracekit.fit.rate import HOUR_S, with_hours
 
@@ -109,31 +109,31 @@ def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
 
 
 def log_growth(model: WorkloadModel) -> float:
-    """Return the growth of the log rate from the start of the log to its end."""
+    """Return the growth of the logarithm of the rate, from the start of the log to its end."""
     arrivals = model.document["arrivals"]
     return float(arrivals["rate"]["trend_per_day"] * arrivals["days"])
 
 
 def growth_factor(model: WorkloadModel) -> float:
-    """Return the ratio of the rate at the end of the log to the rate at its start, limited to exp(-700)..exp(700)."""
+    """Return the rate at the end of the log divided by that at its start, limited to exp(-700)..exp(700)."""
     return float(np.exp(np.clip(log_growth(model), -_MOST_GROWTH, _MOST_GROWTH)))
 
 
 def steep(growth: float) -> bool:
-    """Return whether the rate changes so much over the log that a mean week says little."""
+    """Return whether the rate changes too much over the log for a mean week to be useful."""
     return bool(abs(growth) > np.log(_STEEP))
 
 
 def half_days(model: WorkloadModel) -> float:
     """Return the number of days at the log's end (or start, if the rate falls) with half of the fitted batches.
 
-    Only growth is considered; the hour of the day shifts the result by hours at most.
+    Only growth is considered. The hour of the day shifts the result by hours at most.
     """
     growth = abs(log_growth(model))
     days = float(model.document["arrivals"]["days"])
     if growth < 1e-9:
         return days / 2
-    # The rest of the log has the other half: exp(growth x) - 1 is half of exp(growth) - 1 at its share x of the log.
+    # The rest of the log has the other half: exp(growth x) - 1 is half of exp(growth) - 1 at the rest's share x.
     return days * (1 - float(np.logaddexp(0.0, growth) - np.log(2)) / growth)
 
 
@@ -146,7 +146,7 @@ def growth_words(growth: float) -> str:
     ('grows by 25.0 %', 'grows 12.3-fold', 'falls by more than 99.9 %', 'grows more than 1,000,000-fold')
     """
     if growth < 2:
-        # A fitted rate never falls by 100 %, however close to 0 it gets.
+        # A fitted rate never falls by 100 %, although it may come close to 0.
         part = percent(min(abs(growth - 1), 0.9999)).replace("> ", "more than ").replace("< ", "less than ")
         return f"{'falls' if growth < 1 else 'grows'} by {part}"
     return "grows more than 1,000,000-fold" if growth > 1e6 else f"grows {count(growth)}-fold"

@@ -1,4 +1,4 @@
-"""Charts of a fitted workload: observed against fitted run times, and the arrival rate through the week."""
+"""Charts of a fitted workload: observed against fitted run times, and the arrival rate over the week."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _POINTS = 120
 _LEAST_SHARE = 1e-3
 """Smallest share on a survival axis."""
 _DEFAULT_RANGE_S = (1.0, 60.0)
-"""Range of a run-time axis without any job [s]."""
+"""Range of a run-time axis if there are no jobs [s]."""
 
 
 def workload_pictures(model: WorkloadModel) -> dict[str, str]:
-    """Return plots as SVG text by name: arrivals, and one per run-time group that `undrawn` does not list.
+    """Return plots as SVG text by name: the arrivals, and each run-time group that `undrawn` does not list.
 
     Names are file names without extension: run_time_all, run_time_class_2-4, run_time_class_1_failed, ...
     """
@@ -51,11 +51,11 @@ def workload_pictures(model: WorkloadModel) -> dict[str, str]:
 
 
 def undrawn(model: WorkloadModel) -> list[str]:
-    """Return a sentence for each group without a plot, with the reason."""
+    """Explain for each group without a plot why it has none."""
     found = []
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
-        found.append(f"no picture of the arrivals: {arrivals['reason']}")
+        found.append(f"no plot of the arrivals: {arrivals['reason']}")
     small = tenants = 0
     for entry in model.run_times:
         why = why_undrawn(model, entry)
@@ -64,14 +64,14 @@ def undrawn(model: WorkloadModel) -> list[str]:
         elif why is not None and entry["pooled_to"] is not None and entry["status"] is not None:
             small += 1
         elif why is not None:
-            found.append(f"no picture of the {_measure(entry)} of {_who(entry)}: {counted(entry['n'], 'jobs')}, {why}")
+            found.append(f"no plot of the {_measure(entry)} of {_who(entry)}: {counted(entry['n'], 'jobs')}, {why}")
     if small:
         found.append(
-            f"no picture of {counted(small, 'groups')} by status: less than {LEAST_JOBS} jobs, with the shape of a"
+            f"no plot of {counted(small, 'groups')} by status with fewer than {LEAST_JOBS} jobs and the shape of a"
             " larger group"
         )
     if tenants:
-        found.append(f"no picture of {counted(tenants, 'VCs')}: their fits are in the model only")
+        found.append(f"no plot of {counted(tenants, 'VCs')}: their fits are only in the model")
     return found
 
 
@@ -89,9 +89,9 @@ def curves(rows: list[Row], measure: str, by: Hues, *, title: str = "", note: st
     Parameters
     ----------
     rows : list of dict
-        Rows with what, share, observed_s and fitted_s, see `tracekit.report.fit_answers`.
+        Rows with what, share, observed_s and fitted_s (see `tracekit.report.fit_answers`).
     measure : {"below", "beyond"}
-        "below" draws the share of jobs that run at most this long, "beyond" the share that runs longer, on log axes.
+        "below" plots the share of jobs that run at most this long, "beyond" the share that runs longer, on log axes.
     by : Hues
         Colours of the values of 'what'.
     """
@@ -124,7 +124,7 @@ def _fitted_and_observed(fitted: list[Row], observed: list[Row], *, tips: bool =
 def _shares(column: str, *, beyond: bool) -> Axis:
     """Return the vertical axis of a distribution, or a logarithmic axis for survival."""
     if not beyond:
-        return share(column, "jobs that run no longer", whole=True)
+        return share(column, "jobs that run at most this long", whole=True)
     axis = share(column, "jobs that run longer")
     scale = {"type": "log", "domain": [_LEAST_SHARE, 1]}
     return replace(axis, scale=scale, labels={**axis.labels, "values": [0.001, 0.01, 0.1, 1]})
@@ -134,7 +134,7 @@ _TIPS = (Tip("what", "jobs of"), Tip("share", "share", ".1%"), Tip("words", "obs
 
 
 def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: str = "") -> Chart:
-    """Return a plot of observed against fitted quantiles with the line of equality; rows as for `curves`."""
+    """Return a plot of observed against fitted quantiles with the line of equality. The rows are as for `curves`."""
     observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
     range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
     columns = ("what", "share", "observed_s", "fitted_s")
@@ -161,21 +161,21 @@ def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: s
 
 
 def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
-    """Return the range of run times [s] for both axes of an observed-against-fitted plot.
+    """Return the range of run times [s] for both axes of a plot of observed against fitted quantiles.
 
-    A fitted tail may extend far beyond every job, so the range is limited to a tenth of the shortest and ten times the
+    A fitted tail may extend far beyond all jobs, so the range is limited to a tenth of the shortest and ten times the
     longest observed run time.
     """
     return [*observed, max(min(fitted), min(observed) / 10), min(max(fitted), 10 * max(observed))]
 
 
 _EVEN_TICKS_S = (0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400)
-"""Ticks that are about evenly spaced on a logarithmic axis."""
+"""Ticks with about even spacing on a logarithmic axis."""
 _FEW_TICKS = 6
 
 
 def _run_times(column: str, title: str, values: list[float]) -> Axis:
-    """Return an axis for run times [s], logarithmic if no value is 0, with evenly spaced ticks if the range is wide."""
+    """Return an axis for run times [s]: logarithmic if no value is 0, and with evenly spaced ticks if it is long."""
     axis = durations(column, title, values)
     ticks = axis.labels["values"]
     if len(ticks) > _FEW_TICKS:
@@ -184,36 +184,36 @@ def _run_times(column: str, title: str, values: list[float]) -> Axis:
     if min(values, default=0) <= 0:
         return axis
     low, top = time_ends(values)
-    # Leave room for whole points at both ends.
+    # Leave space for whole points at both ends.
     room = max(1.1, (top / low) ** 0.03)
     return replace(axis, scale={"type": "log", "domain": [low / room, top * room], "nice": False})
 
 
 def arrivals_picture(model: WorkloadModel) -> dict[str, Any]:
-    """Return a plot of observed and fitted batches per hour through the week."""
+    """Return a plot of observed and fitted batches per hour over the week."""
     arrivals, known = model.document["arrivals"], hours_known(model)
     step = "second" if arrivals["step_s"] == 1 else duration(arrivals["step_s"])
     by = {"hour_of_day": "hour of the day", "hour_of_week": "hour of the week"}.get(arrivals["rate"]["kind"])
-    # A model written by another program may lack the number.
+    # The number may be missing from a model that another program wrote.
     batches = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
     under = [
-        f"{batches} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
+        f"{batches} in {count(arrivals['days'])} days; a batch is all jobs of one {step}",
         "one fitted rate for all hours" if by is None else f"the fitted rate depends on the {by}",
     ]
-    hours = f"hour of the week ({arrivals['timezone']})" if known else "hour of the week, counted from the log's first"
+    hours = f"hour of the week ({arrivals['timezone']})" if known else "hour of the week, from the log's first hour"
     chart = weekly_rates_chart(weekly_rates(model), title=hours, known=known)
-    return side_by_side([chart], 640, title="arrivals through the week", under=under)
+    return side_by_side([chart], 640, title="arrivals over the week", under=under)
 
 
 def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return three plots of one group: distribution, survival on log axes, and observed against fitted quantiles.
+    """Return three plots of a group: the distribution, survival on log axes, and observed against fitted quantiles.
 
-    Observed is the Kaplan-Meier estimate at the shares in workload.json that correspond to at least one job.
+    Observed values are Kaplan-Meier estimates at those shares in workload.json that correspond to at least one job.
 
     Raises
     ------
     ValueError
-        The group has no fit, see `undrawn`.
+        The group has no fit (see `undrawn`).
     """
     distribution = fitted_distribution(model, entry)
     if distribution is None:
@@ -234,7 +234,7 @@ def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, A
 
 
 def _half(curve: list[Row], seen: list[Row], measure: str, by: Hues) -> Chart:
-    """Return the part of a fitted line and its points that lies within the share axis."""
+    """Return the part of a fitted line and its points that is within the share axis."""
     beyond = measure == "beyond"
     if beyond:
         curve, seen = ([r for r in rows if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)] for rows in (curve, seen))
@@ -256,7 +256,7 @@ def _curve(distribution: FittedDistribution, values: list[float], what: str) -> 
 
 
 def _measure(entry: dict[str, Any]) -> str:
-    return "run time if nothing stopped them (demand)" if entry["measure"] == "demand" else "run time"
+    return "run time if not stopped (demand)" if entry["measure"] == "demand" else "run time"
 
 
 def _who(entry: dict[str, Any]) -> str:
@@ -272,20 +272,20 @@ _POOLS = {
     "status": "their status",
     "neighbours": "their size class and its neighbours",
 }
-"""Descriptions of the group whose fit a small group uses."""
+"""Descriptions of the larger group whose fit a small group uses."""
 
 
 def _under(entry: dict[str, Any]) -> str:
-    """Return the subtitle of a group: its number of jobs and remarks on them."""
+    """Return the subtitle of a group: its number of jobs, and remarks on them."""
     words = [counted(entry["n"], "jobs")]
     if entry["pooled_to"] is not None:
         of = _POOLS[entry["pooled_to"]]
-        moved = ", moved to their own median" if entry["median_ratio"] else ""
-        words.append(f"less than {LEAST_JOBS}, so the fit is that of {of}{moved}")
+        moved = ", shifted to their own median" if entry["median_ratio"] else ""
+        words.append(f"fewer than {LEAST_JOBS}, so the fit is that of {of}{moved}")
     elif entry["right_censored"]:
-        why = "were stopped, or still ran" if entry["measure"] == "demand" else "still ran"
-        words.append(f"{entry['right_censored']:,} of them right-censored: they {why}")
+        why = "were stopped or were still running" if entry["measure"] == "demand" else "were still running"
+        words.append(f"{entry['right_censored']:,} of them right-censored because they {why}")
     zero = max((part for part, value in entry["quantiles_s"] or [] if value == 0 and part > 0), default=None)
     if zero is not None:
-        words.append(f"at least {percent(zero)} ran for 0 s, left of the axis")
+        words.append(f"at least {percent(zero)} ran for 0 s and are left of the axis")
     return "; ".join(words)

@@ -21,12 +21,12 @@ _MEANS = {"queue": "wait", "jct": "completion time"}
 
 
 def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC, faults: Faults | None = None) -> dict[str, Any]:
-    """Prepare the document of schemas/guidelines-1.json for the page.
+    """Prepare a document in the format of schemas/guidelines-1.json for the page.
 
     Returns
     -------
     dict
-        `holding`: guidelines that hold, with their tables; `others`: guidelines that do not hold or cannot be decided;
+        `holding`: guidelines that hold, with their tables. `others`: guidelines that do not hold or cannot be decided.
         `decided`: whether any could be decided. If a guideline cannot be shown, its error is added to `faults` and
         stored in its `unmade`.
     """
@@ -70,7 +70,7 @@ def _details(rows: list[Mapping[str, Any]], tenant: Tenant) -> dict[str, Any]:
 
 
 def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the change in each replay, one row per policy and assumption."""
+    """Return the change in each replay, with one row per policy and assumption."""
     if effect is None:
         return []
     rows = []

@@ -1,7 +1,7 @@
-"""The numbers of the first screen: waits, utilization and outcomes over time.
+"""The numbers on the first screen: waits, utilization and outcomes over time.
 
-Other numbers replace the numbers that the trace lacks; a trace without jobs gets numbers of machines. The sentence on
-how long jobs wait and how full the cluster is uses the same numbers.
+Other numbers replace those that are missing from the trace. For a trace without jobs, they describe machines. The
+sentence on how long jobs wait and how full the cluster is uses the same numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo, Headline
 
 FIRST = "overview/through_time"
-"""Query for the numbers over time: for the whole log, its halves and its spans."""
+"""Query for the numbers over time, which cover the whole log, its halves and its spans."""
 MACHINES = "failures/cluster_availability"
-"""Query for the numbers of machines."""
+"""Query for the numbers about machines."""
 _SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
-"""Queries for the other numbers; each metric comes from one of them."""
+"""Queries for the other numbers. Each metric comes from one of them."""
 
 
 class _Number(NamedTuple):
@@ -34,9 +34,9 @@ class _Number(NamedTuple):
     write: Callable[[float], str]
     unit: str
     note: str
-    """Note shown with the number, unless there is a remark."""
+    """Note that is shown with the number, unless there is a remark."""
     label_of_gpu_jobs: str = ""
-    """Label used if the trace also has CPU jobs, if it differs."""
+    """Label for traces that also have CPU jobs, if it differs."""
 
 
 def _hours(hours: float) -> str:
@@ -44,7 +44,7 @@ def _hours(hours: float) -> str:
 
 
 _WAIT, _RUN = "from submission to the first start", "from the first start to the last end"
-_ENDED = "of all jobs, whatever their size"
+_ENDED = "of all jobs of any size"
 _WITH_COURSE = (
     _Number("mean_wait_s", "mean wait", duration, "s", _WAIT, "mean wait of GPU jobs"),
     _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
@@ -59,9 +59,9 @@ _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
 
 _COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
 _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
-"""The share of completed jobs if the status of other jobs is unknown."""
+"""The share of completed jobs, for traces in which the status of other jobs is unknown."""
 _OTHERS = (
-    _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all attempts"),
+    _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all runs"),
     _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
     _Number("busy_share", "busy while allocated", percent, "share", "mean GPU utilization of allocated GPUs"),
     _Number("median_queue_s", "median wait", duration, "s", _WAIT, "median wait of GPU jobs"),
@@ -73,15 +73,15 @@ _OTHERS = (
 _LIMIT = 5
 """Maximum number of numbers shown."""
 _FEW_UNKNOWN = 0.01
-"""A smaller share of jobs with unknown status is not mentioned."""
+"""If the share of jobs with unknown status is below this, it is not mentioned."""
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
-"""Metrics of overview/summary that cover only GPU jobs if the trace has GPU jobs."""
+"""Metrics in overview/summary that cover only GPU jobs if the trace has GPU jobs."""
 
 
 def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics of overview/summary; waits, ends and run times cover only GPU jobs if the trace has GPU jobs."""
+    """Return metrics from overview/summary. If the trace has GPU jobs, waits, ends and run times cover only these."""
     if not known.get("gpu_jobs"):
         return dict(known)
     own = {name: known[f"gpu_{name}"] for name in _OF_GPU_JOBS if f"gpu_{name}" in known}
@@ -95,11 +95,11 @@ def mixes_kinds(known: Mapping[str, float]) -> bool:
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
-    """Return up to five numbers; a number that the trace lacks is left out, not shown as 0.
+    """Return up to five numbers. A number that is missing from the trace is left out and not shown as 0.
 
-    Numbers over time come first; other numbers replace those that the trace lacks. Without jobs, the numbers describe
-    machines. Each number comes from a query, except the number of GPUs, which is the capacity that the report uses.
-    `telemetry` says which part of the time the utilization covers, unless it covers all the time.
+    Numbers over time come first, and other numbers replace missing ones. Without jobs, the numbers describe machines.
+    Each number comes from a query, except the number of GPUs, which is the capacity that the report uses. `telemetry`
+    says which part of the time the utilization covers, unless it covers all of the time.
     """
     every = metrics(answers, *_SOURCES)
     if not every.get("jobs") and (machines := machine_cards(answers)):
@@ -147,7 +147,7 @@ def _remarks(
     *,
     mixed: bool,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return remarks on what numbers leave out or hide, by name: on the numbers over time, and on the other numbers."""
+    """Return remarks on what numbers leave out or hide, by name: for the numbers over time and for the others."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     waiting = f"{counted(pending, 'jobs')} never started" if pending else ""
@@ -156,13 +156,13 @@ def _remarks(
     over_time: dict[str, str | None] = {"mean_wait_s": waiting}
     others: dict[str, str | None] = {"busy_share": telemetry}
     if "held_share" in known:
-        # The number of owned GPUs may change over time; the share then has no single denominator.
+        # The number of owned GPUs may change over time. The share then has no single denominator.
         owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "to jobs"
-        still = " (jobs that still run included)" if running else ""
+        still = " (including running jobs)" if running else ""
         over_time["held_share"] = others["held_share"] = f"{of}, up to the last submission{still}"
     if telemetry is not None and "busy_share" in known:
-        over_time["used_share"] = f"of all GPUs: {telemetry}"
+        over_time["used_share"] = f"of all GPUs ({telemetry})"
     bad = (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
     ends = [", ".join(f"{percent(known[name])} {word}" for name, word in bad if known.get(name))]
     if unknown >= _FEW_UNKNOWN:
@@ -170,7 +170,7 @@ def _remarks(
         ends.append(f"{percent(unknown)} have no known status")
     elif "completed_share" in known:
         tried = any(r["mean_retries"] for r in rows_of(answers, "failures/retries"))
-        whole = "; their failed attempts are counted too" if tried else ""
+        whole = ", counting their failed runs" if tried else ""
         over_time["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
     if mixed and "cpu_completed_share" in known:
         ends.append(f"CPU jobs: {percent(known['cpu_completed_share'])} completed")
@@ -178,7 +178,7 @@ def _remarks(
     if running:
         more = known.get("running_gpu_hours", 0)
         held = f" took {count(round(more))} more" if more >= 1 else f" {'is' if running == 1 else 'are'} not counted"
-        others["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
+        others["gpu_hours"] = f"of finished runs ({counted(running, 'jobs')} still running at the end{held})"
     if "mean_queue_s" in known:
         median = known.get("cpu_median_queue_s") if mixed else None
         cpu = "" if median is None else f"median of CPU jobs: {duration(median)}"
@@ -189,21 +189,21 @@ def _remarks(
         more_jobs = " and ".join(f"{count(known[name])} {what}" for name, what in kinds if known.get(name))
         others["jobs"] = f"submitted, plus {more_jobs}"
         if "cpu_median_run_s" in known:
-            others["median_run_s"] = f"{_RUN}; CPU jobs: {duration(known['cpu_median_run_s'])}"
+            others["median_run_s"] = f"{_RUN} (CPU jobs: {duration(known['cpu_median_run_s'])})"
     return {k: v for k, v in over_time.items() if v}, {k: v for k, v in others.items() if v}
 
 
 def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:
-    """Return the numbers over time that the trace has.
+    """Return the numbers over time that are available for the trace.
 
     Parameters
     ----------
     answers : mapping
-        Answers by name; without an answer to `FIRST` the result is empty.
+        Answers by name. Without an answer to `FIRST`, the result is empty.
     remarks : mapping
         Remarks on numbers, by name.
     gpu_jobs : bool
-        Whether the trace also has jobs without GPUs, which these numbers leave out.
+        Whether the trace also has jobs without GPUs, which are excluded from these numbers.
     """
     rows = rows_of(answers, FIRST)
     whole = next((row for row in rows if row["period"] == "whole"), None)
@@ -229,32 +229,32 @@ def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, 
 
 
 def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
-    """Return the numbers of machines for the first screen; none if the trace records no node events."""
+    """Return the numbers about machines for the first screen, or none if the trace records no node events."""
     known = metrics(answers, MACHINES)
     if not known.get("nodes") or known.get("availability_share") is None:
         return []
     gpus = known.get("down_gpu_h")
     cost = "GPUs of nodes are unknown" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
-        cost += f", on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
-    going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
+        cost += f" on the {count(known['known_gpu_nodes'])} nodes with known GPUs"
+    going_on = f" ({counted(known['going_on'], 'events')} had not ended)" if known["going_on"] else ""
     # A rate per hour or day would be too small to read.
-    yearly = f"{count(round(known['outages_per_node_year'], 2))} per node and year"
+    yearly = f"{count(round(known['outages_per_node_year'], 2))} per node per year"
     often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     numbers = (
         _Number("availability_share", "of the time in service", percent, "share", "the mean over all nodes"),
         _Number("nodes", "nodes", count, "nodes", f"{count(known['nodes_hit'])} of them had an outage"),
         _Number("outages", "outages", count, "outages", f"{often}{going_on}"),
         _Number("down_node_h", "node-hours out of service", whole_hours, "hours", cost),
-        _Number("most_down_at_once", "nodes out at once", count, "nodes", "the most at one moment"),
+        _Number("most_down_at_once", "nodes out at once", count, "nodes", "maximum at any time"),
     )
     return [_card(number, known[number.name], number.note) for number in numbers]
 
 
 AT_ONCE_S = 60.0
-"""If waits are below this, jobs are said to start at once [s]."""
+"""If waits are below this [s], jobs are said to start at once."""
 FULL = 0.9
-"""If at least this share of the GPU time is allocated, the cluster is called full."""
+"""If at least this share of the GPU time is allocated, the cluster is said to be full."""
 TAILS = {
     "long": "one in ten jobs waits longer than {most}",
     "none": "nine in ten jobs start at once",
@@ -266,39 +266,39 @@ STATES = {
     "tail": "Nine in ten jobs wait at most {most}, but the others wait so long that the mean is {mean}",
     "long": "Jobs wait {mean} on average, and one in ten waits longer than {most}",
 }
-"""Sentences about waits; the page's script fills in the values of a part."""
+"""Sentences about waits. The page's script fills in the values for a part."""
 HELD = {
-    "full": "{waits}; the cluster is full: {held} of its GPU time is allocated.",
-    "free": "{waits}; {free} of the GPU time is unallocated.",
-    "part": "{waits}; {held} of the GPU time is allocated to them.",
+    "full": "{waits}. The cluster is full: {held} of its GPU time is allocated.",
+    "free": "{waits}. Of the GPU time, {free} is unallocated.",
+    "part": "{waits}. Of the GPU time, {held} is allocated to them.",
     "unknown": "{waits}.",
 }
-"""Sentences about the allocated GPU time: of a cluster, of a part of its jobs, and if it is unknown."""
+"""Sentences about the allocated GPU time of a cluster or of a part of its jobs, or if it is unknown."""
 MUCH_LOST = 1 / 3
-"""If interrupted attempts may have lost at least this share of the allocated GPU time, the first sentence says so."""
-LOST = "interrupted attempts lost up to {lost} of the allocated GPU time"
+"""If interrupted runs may have lost at least this share of the allocated GPU time, the first screen says so."""
+LOST = "Interrupted runs lost up to {lost} of the allocated GPU time."
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
-    "unknown": "Which jobs have GPUs is unknown.",
+    "unknown": "It is unknown which jobs have GPUs.",
 }
-"""Sentences shown instead of waits if no job is known to have GPUs."""
+"""Sentences that replace the waits if no job is known to have GPUs."""
 LACKING = {
     "number": "unknown",
     "none": "the log has no data for this part",
-    "machines": "telemetry covers GPUs, not the jobs of this part",
+    "machines": "telemetry covers GPUs and not the jobs of this part",
     "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
-"""Texts for a part without data: instead of a number, in its note, or instead of the sentence."""
+"""Wording for a part without data: in place of a number, in its note, or in place of the sentence."""
 OF_PART = {
     "held_share": "to this part's jobs, of all owned GPUs",
-    "completed_share": "of the jobs of this part that ended",
+    "completed_share": "of this part's jobs that ended",
 }
-"""Notes on the numbers of a part, by name."""
+"""Notes on a part's numbers, by name."""
 
 
 def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
-    """Return the sentence shown instead of waits, also those of CPU jobs, if no job is known to have GPUs."""
+    """Return the sentence that replaces all waits, even those of CPU jobs, if no job is known to have GPUs."""
     known = metrics(answers)
     if not known.get("jobs") or known.get("gpu_jobs"):
         return ""
@@ -306,9 +306,9 @@ def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
 
 
 def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
-    """Return one sentence on how long jobs wait and how full the cluster is; '' if the trace does not show it.
+    """Say how long jobs wait and how full the cluster is, or return '' if this is unknown.
 
-    With `some`, the answers cover only some of the cluster's jobs, so they do not show how full it is.
+    With `some`, the answers cover only some of the cluster's jobs and do not show how full the cluster is.
     """
     whole = next((row for row in rows_of(answers, FIRST) if row["period"] == "whole"), None)
     if whole is None or whole["mean_wait_s"] is None:
@@ -327,4 +327,4 @@ def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
     shares = {} if held is None else {"held": percent(held), "free": percent(1 - held)}
     said = HELD[form].format(waits=waits, **shares)
     lost = sum(row["lost_share"] or 0 for row in rows_of(answers, "failures/lost_work"))
-    return said if lost < MUCH_LOST else f"{said.removesuffix('.')}; {LOST.format(lost=percent(lost))}."
+    return said if lost < MUCH_LOST else f"{said} {LOST.format(lost=percent(lost))}"

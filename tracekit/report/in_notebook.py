@@ -1,6 +1,6 @@
 """Show a report in a notebook: its page in a frame, and its charts as Altair objects.
 
-Names from the log cannot do harm in either: the page runs in a frame that is isolated from the notebook, and charts
+Names from the log cannot do harm in either. The page runs in a frame that is isolated from the notebook, and charts
 contain no text that could end the script into which Altair writes them.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     AltairChart = alt.Chart | alt.LayerChart
 
 WIDTH = 560
-"""Width of a chart's plot area [px]; on the page it is the column's width."""
+"""Width of a chart's plot area [px]. On the page, it is the column's width."""
 
 _LETTERS = 90
 """Maximum length of a title line [characters]."""
@@ -37,20 +37,20 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
 _ROWS = "values"
-"""Key below which all values are data."""
+"""All values below this key are data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
-"""Keys of display text, such as names from the log; such text is never a colour, even if it looks like a colour."""
+"""Keys of display text, such as names from the log. This text is never a colour, even if it looks like a colour."""
 _BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
-"""What the page may do: run its own scripts, save files and print. Without an origin it cannot reach the notebook."""
+"""The page may run its own scripts, save files and print. Without an origin, it cannot reach the notebook."""
 
 
 def charts_of(report: Report) -> dict[str, list[AltairChart]]:
-    """Return the charts of each question that has charts, by name and in reading order; failing charts are left out.
+    """Return the charts of each question with charts, by name and in reading order. Charts that fail are left out.
 
-    Charts use the colours of the light theme and draw legends inside. If a name from the log contains '</', '<!--' or
-    '<script', an invisible character (U+2060) is inserted after the '<', because a renderer writes charts into a script
-    that such a name would end.
+    Charts use the colours of the light theme and contain their legends. If a name from the log contains '</', '<!--' or
+    '<script', an invisible character (U+2060) is inserted after the '<'. A renderer writes charts into a script, and
+    such a name would end it.
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found: dict[str, list[AltairChart]] = {}
@@ -69,9 +69,9 @@ def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[AltairChart]:
 
 
 def in_altair(chart: Chart, question: str) -> AltairChart:
-    """Return a chart as an Altair object, titled with its own heading or with its question."""
+    """Return a chart as an Altair object. Its title is its own heading or the question."""
     key = () if chart.ends else chart.key
-    if key and chart.by is not None and not chart.by.column:  # Vega-Lite draws no legend for these marks
+    if key and chart.by is not None and not chart.by.column:  # Vega-Lite shows no legend for these marks
         chart = _with_key(chart, key)
     spec = chart.drawn()
     spec["title"] = {"text": wrap(chart.title or question, _LETTERS), "subtitle": wrap(chart.note, _LETTERS)}
@@ -92,7 +92,7 @@ def _object(spec: dict[str, Any]) -> AltairChart:
 
 
 def _with_key(chart: Chart, key: Legend) -> Chart:
-    """Return a chart with an extra mark that only draws a legend."""
+    """Add a mark to a chart that only draws a legend."""
     scale = {"domain": [words for words, _ in key], "range": [hue for _, hue in key]}
     hues = {"field": "key", "type": "nominal", "scale": scale, "legend": {"symbolOpacity": 1}}
     rows = [{"key": words} for words, _ in key]
@@ -101,7 +101,7 @@ def _with_key(chart: Chart, key: Legend) -> Chart:
 
 
 def _config(*, legend: bool) -> dict[str, Any]:
-    """Return the config of the page's charts, with a legend if the page shows a legend next to the chart."""
+    """Return the config of the page's charts, with a legend if the page shows one next to the chart."""
     config = {**chart_config(), "background": colour_value("paper")}
     if legend:
         config["legend"] = {"title": None, "orient": "top", "direction": "horizontal", "columns": 4}
@@ -111,7 +111,7 @@ def _config(*, legend: bool) -> dict[str, Any]:
 
 
 def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
-    """Return a specification with plain colours and without text that could end a script.
+    """Make a specification safe: with plain colours, and without text that could end a script.
 
     `data` means that the value is below the key `_ROWS`; `named` means that it belongs to one of `_TEXTS`.
     """
@@ -135,11 +135,11 @@ def _broken(text: str) -> str:
 
 
 def frame_of(page: str, height: int) -> str:
-    """Return a page as a frame of `height` pixels whose links work only inside the frame.
+    """Wrap a page in a frame of `height` pixels whose links work only inside the frame.
 
     The files that the page links to are next to report.html and do not exist here. Without its own base URL, the page
-    would use the notebook's, and a link to one of its sections would open the notebook in the frame. The base element
-    comes first, because the page's policy forbids any later base element.
+    would use the notebook's, and a link to one of the page's sections would open the notebook in the frame. The base
+    element comes first, because the page's policy forbids any later base element.
     """
     alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (

@@ -1,4 +1,4 @@
-"""Labels at the right ends of lines, without overlap, instead of a legend."""
+"""Labels at the right ends of lines, which do not overlap and replace a legend."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
 
 MOST = 4
-"""Maximum number of lines with labels at their ends."""
+"""Maximum number of lines in a chart with labels at their ends."""
 _LETTERS, _LINES = 14, 3
-"""Maximum line length and number of lines of a label; longer names would take too much of a narrow chart."""
+"""Maximum line length and number of lines of a label. Longer names would use too much of a narrow chart."""
 _NEAR = 6
-"""Minimum distance at which two line ends can be distinguished [px]."""
+"""Minimum distance [px] at which two line ends can be distinguished."""
 _FAR = 24
 """Maximum distance of a label from the end of its line [px]."""
 _GAP = 8
@@ -42,15 +42,15 @@ class LineEnd:
 
 
 def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
-    """Return a line chart with labels at the line ends, or the chart unchanged if a legend is better.
+    """Add labels at the line ends of a chart, or return the chart unchanged if a legend is better.
 
-    A legend is better for more than `MOST` lines, for names too long to fit next to a narrow chart, and if lines end
-    too close together for each label to be next to its own line.
+    A legend is better for more than `MOST` lines, for names that are too long for a narrow chart, and for lines that
+    end too close together for each label to be next to its own line.
 
     Parameters
     ----------
     chart : Chart
-        Line chart that is coloured by line name and whose vertical axis begins at 0.
+        Line chart that is coloured by line name and has a vertical axis from 0.
     ends : sequence of LineEnd
         One end per line.
     most : float
@@ -62,9 +62,9 @@ def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
 
 
 def named_in_last(chart: Chart, last: object, *kept: str) -> Chart:
-    """Return a line chart with labels at the rows whose x value is `last`, if every line has such a row.
+    """Add labels to a line chart at the rows whose x value is `last`, if every line has such a row.
 
-    `kept` lists columns that the page's filters use.
+    `kept` lists the columns that the page's filters use.
     """
     x, y, by = chart.x.column, chart.y.column, chart.by.column if chart.by is not None else ""
     known = [row for row in chart.rows if row[y] is not None]
@@ -75,7 +75,7 @@ def named_in_last(chart: Chart, last: object, *kept: str) -> Chart:
 
 
 def end_labels(chart: Chart, ends: Sequence[LineEnd], top: float) -> list[Mark]:
-    """Return one label mark per line, or none if they do not fit. `top` is the end of the axis."""
+    """Return one label mark per line, or none if the labels do not fit. `top` is the end of the axis."""
     lines, height = [broken(end.words) for end in ends], chart.height
     if not 1 < len(ends) <= MOST or top <= 0 or not all(1 <= len(one) <= _LINES for one in lines):
         return []
@@ -94,8 +94,8 @@ def end_labels(chart: Chart, ends: Sequence[LineEnd], top: float) -> list[Mark]:
 
 
 def beside(rows: Sequence[Row], hue: str, y: Axis) -> Mark:
-    """Return a label to the right of a chart, at the height of its one row; `name` is a list of text lines."""
-    # With several text lines, the first one is at the given height.
+    """Return a label to the right of a chart, at the height of its only row. `name` is a list of text lines."""
+    # If there are several text lines, the first line is at the given height.
     up = -LINE * (len(rows[0]["name"]) - 1) / 2 if rows else 0
     look = {"align": "left", "baseline": "middle", "dx": _GAP, "dy": up, "lineHeight": LINE, "color": text_colour(hue)}
     text = {"x": {"value": "width"}, "text": {"field": "name", "type": "nominal"}}
@@ -103,7 +103,7 @@ def beside(rows: Sequence[Row], hue: str, y: Axis) -> Mark:
 
 
 def broken(words: str) -> list[str]:
-    """Split words into lines short enough to fit next to a chart; return [] if a single word is too long.
+    """Split words into lines that fit next to a chart, or return [] if a single word is too long.
 
     Examples
     --------
@@ -122,10 +122,10 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return label centres at which no labels overlap and all labels are within the chart's height.
+    """Find label centres at which no labels overlap and all labels are within the chart's height.
 
     Like axis labels, the labels may extend up to half a line beyond the chart. Return None if two ends are too close to
-    tell apart, if the room is too small, or if a label would be too far from its line end.
+    distinguish, if the chart is too small, or if a label would be too far from its line end.
 
     Parameters
     ----------
@@ -148,14 +148,14 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
         return None
 
     def top(block: Sequence[int]) -> float:
-        """Return the top of a block of labels, as close to the line ends as the chart allows."""
+        """Return the top of a block of labels, which is as close to the line ends as the chart allows."""
         wanted, above = 0.0, 0.0
         for i in block:
             wanted += places[i] - heights[i] / 2 - above
             above += heights[i]
         return min(max(wanted / len(block), -LINE / 2), height + LINE / 2 - above)
 
-    # Labels that touch form a block, centred on the mean of the positions that its labels would prefer.
+    # Labels that touch form a block, centred on the mean of its labels' preferred positions.
     blocks: list[list[int]] = []
     for i in order:
         blocks.append([i])
@@ -173,7 +173,7 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
 
 
 def nice_top(most: float, ticks: int) -> float:
-    """Return the end of an axis that starts at 0 and has about `ticks` ticks, rounded as in the chart library.
+    """Return the end of an axis that starts at 0 and has about `ticks` ticks, rounded as the chart library does.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Write a report as Markdown: a digest of the page's sentences, with the files that contain all rows."""
+"""Write a report as Markdown: the page's sentences, with the names of the files that contain all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES = 50
 
 
 def markdown(report: Report, faults: Faults | None = None) -> str:
-    """Return a report as Markdown with all text escaped; parts that fail say so and are added to `faults`."""
+    """Return a report as Markdown with all text escaped. Failed parts are marked and added to `faults`."""
     faults = Faults() if faults is None else faults
     return faults.settled(lambda: _text(report, faults))
 
@@ -50,7 +50,7 @@ def _text(report: Report, faults: Faults) -> str:
 def _or_fault(
     faults: Faults, part: str, make: Callable[..., list[str]], *values: object, above: Sequence[str] = ()
 ) -> list[str]:
-    """Return the lines of a part; if it fails, return the lines `above` it and the reason."""
+    """Return the lines of a part or, if it fails, the lines `above` it and the reason."""
     made = faults.run(part, make, *values)
     return [*above, "", escaped(made.sentence), ""] if isinstance(made, Fault) else made
 
@@ -63,7 +63,7 @@ def _opening(report: Report) -> list[str]:
         lines.append(f"- **{escaped(lack['text'])}** {cure}")
     lines += [""]
     lines += [escaped(summary["about"]), ""]
-    lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
+    lines += [f"{escaped(report['time']['text'])}. Source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
     lines += ["", *(f"- {escaped(' '.join(filter(None, (d['text'], d['more']))))}" for d in summary["doubts"])]
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
@@ -110,11 +110,11 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
             lines += ["", f"{heading}: {escaped('; '.join(entry['title'] for entry in entries))}."]
         elif entries:
             lines += ["", *(_problem(entry, faults) for entry in entries)]
-    return [*lines, "", "guidelines.md has costs, risks, settings and thresholds of each.", ""]
+    return [*lines, "", "guidelines.md contains the cost, risk, settings and thresholds of each guideline.", ""]
 
 
 def _problem(entry: Mapping[str, Any], faults: Faults) -> str:
-    """Return a list item for a problem: what was measured, what to do, and the expected effect."""
+    """Return a list item for a problem, with the measurement, the advice and the expected effect."""
     made = faults.run(
         f"the text of the guideline {entry['id']}",
         lambda: f"{entry['finding']['text']} {entry['advice']} Does it help? {effect_text(entry)}",

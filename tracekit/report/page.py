@@ -1,7 +1,7 @@
 """Render report.html and index.html from the content of report.json and index.json.
 
 A page is a single file that embeds styles, data and the Vega runtime. Its content-security policy forbids all requests
-and all scripts except those embedded by tracekit.
+and all scripts other than those that tracekit embeds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
-"""Maximum numbers of visible rows and of rows that only a filter shows; the page uses the first pair that fits."""
+"""Maximum numbers of visible rows and of rows that only a filter shows. The page uses the first pair that fits."""
 HEAVIEST = 3_000_000
 """Target maximum size of a page [bytes]."""
 OPEN = 3
@@ -50,20 +50,20 @@ OPEN = 3
 OPEN_COLUMNS = 6
 """Maximum number of columns of an open table."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
-"""Labels of the page's filters other than the tenant."""
+"""Labels of the page's filters, except the tenant's."""
 SCRIPTS = ("page.js", "parts.js", "tables.js")
 """Scripts of every page with charts, in execution order."""
 STRIP = "strip"
-"""Name of the charts on the first screen."""
+"""Name of the first screen's charts."""
 _FOLDED = ("replay/policies", "replay/assumptions")
 """Long tables that start folded."""
 
 
 def render_report(report: Report, *, served: bool = False, faults: Faults | None = None) -> str:
-    """Return the page of a report; a served page can query the server and open jobs, nodes and users.
+    """Render the page of a report. A served page can query the server and open jobs, nodes and users.
 
-    If a part fails, the page says so in its place and the error is added to `faults`. If the whole page fails, a simple
-    page lists the tables.
+    If a part fails, a message replaces it on the page, and the error is added to `faults`. If the whole page fails, a
+    simple page lists the tables.
     """
     faults = Faults() if faults is None else faults
     page = faults.settled(lambda: faults.run("the page", _report_page, report, faults, served=served))
@@ -77,7 +77,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     answers = [a for s in report["sections"] for a in s["answers"]]
     by_name = {a["name"]: a["rows"] for a in answers}
-    made = {STRIP: faults.run("the strip through time", _strip, by_name, facts)}
+    made = {STRIP: faults.run("the charts over time", _strip, by_name, facts)}
     for a in answers:
         made[a["name"]] = faults.run(f"the charts of {a['name']}", _charts, a["name"], a["rows"], facts)
     drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
@@ -114,7 +114,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
             "report": report,
             "sections": sections,
             "tabs": _keyed_once(_tabs_of(sections, advice=advice is not None or without_advice is not None)),
-            "strip": chart_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
+            "strip": chart_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster over time."),
             "stripped": undrawn.get(STRIP),
             "advice": advice,
             "without_advice": without_advice,
@@ -143,13 +143,13 @@ def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 def writable(name: str, drawn: list[Chart]) -> list[Chart]:
-    """Return charts that the page can embed; an invalid specification raises its error here."""
+    """Return charts that the page can embed. An invalid specification raises its error here."""
     json_for_html(chart_payload({name: drawn}))
     return drawn
 
 
 def made_or_fault(faults: Faults, part: str, make: Callable[..., str], *values: object) -> str:
-    """Return the output of a template macro, or a sentence on why it could not be made."""
+    """Return the output of a template macro, or a sentence that explains why it failed."""
     found = faults.run(part, make, *values)
     return _safe(draw_fragment("_unmade.html.j2", fault=found)) if isinstance(found, Fault) else found
 
@@ -165,7 +165,7 @@ def _view_or_fault(
     *,
     links: bool,
 ) -> dict[str, Any]:
-    """Return the template's view of an answer, or the reason why it could not be made."""
+    """Return an answer as the template needs it, or the reason why this failed."""
     part = f"the numbers of {answer['name']}"
     found = faults.run(part, _answer_view, answer, drawn, rows, places, facts, links=links)
     if isinstance(found, Fault):
@@ -185,11 +185,11 @@ _TABS = (
     ("more", "More questions", ()),
     ("quality-and-method", "Data quality and method", ()),
 )
-"""Id, title and question groups of each part of the page; all other groups are in "more"."""
+"""Id, title and question groups of each part of the page. All other groups are in "more"."""
 
 
 def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
-    """Return the non-empty parts with their sections; `advice` says whether the page shows guidelines."""
+    """Return the non-empty parts with their sections. `advice` is whether the page shows guidelines."""
     always = {"overview", "quality-and-method", *(["what-if"] if advice else [])}
     placed = {group for _, _, groups in _TABS for group in groups}
     found = []
@@ -201,7 +201,7 @@ def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[s
 
 
 def _keyed_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mark the parts whose charts need the distribution key, and drop notes that repeat a chart above."""
+    """Mark the parts whose charts need the distribution key, and drop notes that repeat one above."""
     for tab in tabs:
         seen: set[str] = set()
         shown = [p for s in tab["sections"] for a in s["answers"] for p in a["charts"]]
@@ -221,18 +221,18 @@ def draw_page(
     served: bool = False,
     **values: object,
 ) -> str:
-    """Return a page with charts: the template filled with `values` and with the shared styles, scripts and data.
+    """Render a page with charts from a template, `values`, and the shared styles, scripts and data.
 
     Parameters
     ----------
     template : str
         Name of the template file in reports/.
     drawn : mapping of str to sequence of Chart
-        The charts of each query, by query name.
+        The charts by query name.
     more : mapping, optional
         Additional JSON values for the page's script.
     served : bool
-        Whether a server shows the page; its script then queries the server.
+        Whether a server shows the page. The page's script then queries the server.
     **values : object
         Variables of the template.
     """
@@ -254,12 +254,12 @@ def draw_page(
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
-    """Return the page that lists several reports."""
+    """Render the page that lists several reports."""
     return draw_plain_page("index.html.j2", entries=entries)
 
 
 def draw_plain_page(template: str, *, served: bool = False, **values: object) -> str:
-    """Return a page without charts and scripts: the template from reports/ filled with `values`."""
+    """Render a page without charts and scripts from a template in reports/ and `values`."""
     policy, css = _policy([], served=served), _safe(_css(served=served))
     return _environment().get_template(template).render(policy=policy, css=css, served=served, **values)
 
@@ -273,7 +273,7 @@ def draw_unmade_page(
     *,
     served: bool = False,
 ) -> str:
-    """Return the page shown instead of a page that could not be made.
+    """Render the replacement for a page that could not be made.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def draw_unmade_page(
     title : str
         Heading of the page.
     fault : Fault
-        Why it could not be made.
+        The reason why it could not be made.
     data : sequence of str
         URLs of the files with the numbers.
     tables : sequence of tuple of str and sequence of str
@@ -296,17 +296,17 @@ def draw_unmade_page(
 
 
 def draw_fragment(template: str, **values: object) -> str:
-    """Return a part of a page: the template from reports/ filled with `values`."""
+    """Render a part of a page from a template in reports/ and `values`."""
     return _environment().get_template(template).render(**values)
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Chart]]) -> dict[str, Any]:
-    """Return all charts as one JSON value in which each dataset occurs once.
+    """Return all charts as one JSON value that contains each dataset only once.
 
     Returns
     -------
     dict
-        `config` and `datasets` are shared by all charts; `charts` has each chart with the id of its placeholder.
+        `config` and `datasets` are shared by all charts. `charts` contains each chart with the id of its placeholder.
     """
     datasets: dict[str, Any] = {}
     specs = []
@@ -364,16 +364,16 @@ def _answer_view(
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table starts open: it must be small, not all zeros, and not already put into words."""
+    """Return whether a table starts open: it must be small, not all 0, and not already summarized in a sentence."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
 
 
 def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
-    """Return the context of a query's charts, such as title, legend and note; screen readers read `label` instead.
+    """Return the context of a query's charts: title, legend, note, and a `label` for screen readers.
 
-    If the page has the distribution key (`keyed`), notes do not explain the marks.
+    If the page shows the distribution key (`keyed`), notes do not explain the marks.
     """
     return [
         {
@@ -384,7 +384,7 @@ def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = 
             "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
             "keyed": keyed and p.note.startswith(DISTRIBUTION),
             "wide": p.wide,
-            "label": f"Chart. {label} The table next to it has the numbers.",
+            "label": f"Chart. {label} The table next to it contains the numbers.",
         }
         for i, p in enumerate(drawn)
     ]
@@ -392,7 +392,7 @@ def chart_views(name: str, drawn: Sequence[Chart], label: str, *, keyed: bool = 
 
 @cache
 def _resource(name: str) -> str:
-    """Return a file of the page; comment lines and indentation of scripts are removed to save space."""
+    """Return a file of the page. Comment lines and indentation of scripts are removed to save space."""
     text = (resources.folder("reports") / name).read_text(encoding="utf-8")
     return re.sub(r"(?m)^[ \t]*//.*\n|^[ \t]+", "", text) if name.endswith(".js") else text
 
@@ -410,7 +410,7 @@ def _css(*, served: bool = False) -> str:
 
 
 def _policy(scripts: Sequence[str], *, served: bool = False) -> str:
-    """Return a content-security policy that allows only these scripts; only a served page may query its server."""
+    """Return a content-security policy that allows only these scripts. Only a served page may query its server."""
     hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     allowed = " ".join(f"'sha256-{h}'" for h in hashes) or "'none'"
     own = "connect-src 'self'; form-action 'self'" if served else "form-action 'none'"
@@ -455,7 +455,7 @@ _BECAME = re.compile(r"(?<=[\w%)]) -> (?=[<>]?\s?\d)")
 
 
 def _keep_together(words: str) -> str:
-    """Return `words` with an arrow for '->' and without line breaks before units or inside ranges such as '2-4'."""
+    """Write '->' as an arrow, and prevent line breaks before units and inside ranges such as '2-4'."""
     words = _BECAME.sub("\N{NO-BREAK SPACE}\N{RIGHTWARDS ARROW} ", words)
     words = _NUMBER_OF.sub("(n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", words)
     return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))

@@ -1,4 +1,4 @@
-"""Filters of a page: sums for parts of the cluster, and the choices that the filters offer."""
+"""Filters of a page: the sums for parts of the cluster, and the choices that the filters offer."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 PARTS = "overview/parts"
-"""Query whose rows are summed."""
+"""The rows of this query are summed."""
 DIMENSIONS = ("cluster", "vc", "partition", "gpu_model", "gpu_class")
 """Dimensions that select parts of a cluster, in addition to user and time."""
 _CELLS = 20_000
-"""Maximum number of rows of sums, and of wait counts."""
+"""Maximum number of rows of sums and of wait counts."""
 _NAMES = 300
-"""Maximum number of names per dimension to choose from."""
+"""Maximum number of names that each dimension offers."""
 _COARSEST = 20
 """Maximum width to which wait classes are merged [twentieths of a decade]."""
 _DIGITS = 6
@@ -55,17 +55,17 @@ _SUMS: dict[str, pl.Expr] = {
 
 
 def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenant = VC) -> PartsInfo | None:
-    """Return the sums of `overview/parts` as embedded in a page; None if one of the answers is missing or empty.
+    """Return the sums of `overview/parts` that a page embeds, or None if one of the answers is missing or empty.
 
-    Names are replaced by numbers. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the
-    dimension with the most values is dropped. Wait classes are first made wider and then no longer split by time.
+    Numbers replace names. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the dimension
+    with the most values is dropped. Wait classes are first widened and then no longer split by time.
 
     Parameters
     ----------
     answer : Answer
         Answer to `PARTS`.
     through_time : Answer
-        Answer to `overview/through_time`, which defines when spans begin and end.
+        Answer to `overview/through_time`, which defines the start and end of the spans.
     tenant : Tenant
         The tenant of the answers.
     """
@@ -116,7 +116,7 @@ def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenan
 
 
 def _most_first(rows: pl.DataFrame, name: str) -> list[str]:
-    """Return the names with most jobs; GPU classes keep their natural order."""
+    """Return the names with the most jobs. GPU classes keep their natural order."""
     found = rows.filter(pl.col("kind") == "waits", pl.col(name).is_not_null()).group_by(name).agg(pl.col("jobs").sum())
     most = found.sort(["jobs", name], descending=[True, False])[name].to_list()[:_NAMES]
     return sorted(most, key=GPU_CLASSES.index) if name == "gpu_class" else most
@@ -130,7 +130,7 @@ def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Return job counts by wait class: over time if few rows result, otherwise for the whole log and by cluster."""
+    """Count the jobs by wait class: over time if this gives few rows, otherwise for the whole log and by cluster."""
     known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(pl.col("span") // joined)
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
@@ -153,7 +153,7 @@ def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFram
 
 
 def _columns(rows: pl.DataFrame) -> PartSums:
-    """Return the columns as lists of plain numbers; whole numbers become integers."""
+    """Return the columns as lists of plain numbers. Whole numbers become integers."""
     return {
         name: [int(value) if float(value).is_integer() else float(value) for value in rows[name]]
         for name in rows.columns
@@ -163,7 +163,7 @@ def _columns(rows: pl.DataFrame) -> PartSums:
 _CHOICES = 300
 """Maximum number of values per filter."""
 _SENTENCES = 60
-"""Maximum number of filter values for which an answer has its own sentence."""
+"""Maximum number of filter values with a separate sentence for an answer."""
 
 
 _OF_A_PART: Mapping[str, tuple[str, ...]] = {
@@ -178,11 +178,11 @@ _OF_A_PART: Mapping[str, tuple[str, ...]] = {
     "replay/by_gpu_class": ("gpu_class",),
     "replay/by_vc": ("cluster",),
 }
-"""Questions whose sentence also applies to a part, because it gives a number instead of ranking the parts."""
+"""Questions whose sentence also applies to a part, because it gives a number and does not rank the parts."""
 
 
 def narrows(answer: AnswerInfo, facts: TraceFacts) -> dict[str, str]:
-    """Return the filters that apply to an answer, with their columns; replays may use a different tenant."""
+    """Return the filters that apply to an answer, with their columns. Replays may use a different tenant."""
     tenant = facts.tenant_of(answer["kind"])
     found = filters_of(answer, tenant)
     if tenant != facts.tenant:
@@ -195,7 +195,7 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     parts = report["parts"]
     found: dict[str, list[str]] = {} if parts is None else {name: list(known) for name, known in parts["names"].items()}
     for name in ("cluster", "vc"):
-        # Some values occur only in answers, such as values of jobs without GPUs.
+        # Some values, such as those of jobs without GPUs, occur only in answers.
         known = found.setdefault(name, [])
         columns = [(answer["rows"], narrows(answer, facts).get(name)) for answer in _answers(report)]
         values = {row[column] for rows, column in columns if column is not None for row in rows}
@@ -205,10 +205,10 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 
 
 def moments(report: Report, facts: TraceFacts) -> list[str]:
-    """Return the start times of the spans and the end of the last span in words; [] if the report has no parts.
+    """Return the spans' start times and the end of the last span in words, or [] if the report has no parts.
 
-    The first span begins at the start of the log and the last span ends at its end, after the last submission, because
-    the last jobs are still running.
+    The first span begins at the start of the log. The last span ends at the end of the log, after the last submission,
+    because the last jobs run until then.
     """
     if report["parts"] is None:
         return []
@@ -219,7 +219,7 @@ def moments(report: Report, facts: TraceFacts) -> list[str]:
 
 
 def parts_for_page(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, Any] | None:
-    """Return the data from which the page's script computes the numbers of a part, packed; None without parts."""
+    """Return the packed data from which the page's script computes a part's numbers, or None if there are no parts."""
     parts = report["parts"]
     if parts is None:
         return None
@@ -249,10 +249,10 @@ def _answers(report: Report) -> list[AnswerInfo]:
 
 
 def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, dict[str, str]]:
-    """Return the sentence for the rows of each choice, by question, if the sentence for the whole log differs.
+    """Return the sentences about each choice, by question, if they differ from the sentence for the whole log.
 
     A choice is written as in the page's script: filter names and positions of the chosen values, such as
-    `cluster 0 vc 3`. If the report contains only some of an answer's rows, it gets no sentences.
+    `cluster 0 vc 3`. There are no sentences for an answer if the report contains only some of its rows.
     """
     places = {name: {value: i for i, value in enumerate(values[:_SENTENCES])} for name, values in filters.items()}
     found: dict[str, dict[str, str]] = {}

@@ -32,11 +32,11 @@ _SCRIPT = re.compile(r"(<script\b.*?</script>)", re.DOTALL)
 _LINK_TO_FILE = re.compile(r"""(<a\b[^<>]*?)\shref=(?:"(?!#|https?:|mailto:)[^"]*"|'(?!#|https?:|mailto:)[^']*')""")
 _SECONDS = 120
 _DRAWING_MS = 20_000
-"""Virtual time in which the page must draw its charts; it passes as fast as the work allows."""
+"""Virtual time in which the page must draw its charts. It passes as fast as the work allows."""
 
 
 def find_browser() -> Path:
-    """Return the browser to print with: $TRACEKIT_BROWSER, or the first of `BROWSERS` that is installed.
+    """Find the browser to print with: $TRACEKIT_BROWSER, or the first of `BROWSERS` that is installed.
 
     Raises
     ------
@@ -48,13 +48,13 @@ def find_browser() -> Path:
         found = shutil.which(name)
         if found:
             return Path(found)
-    what = f"there is no '{named}'" if named else "no Chromium or Chrome is installed"
-    hint = "install one, name it in TRACEKIT_BROWSER, or print report.html from any browser"
+    what = f"'{named}' was not found" if named else "no Chromium or Chrome is installed"
+    hint = "install a browser, name it in TRACEKIT_BROWSER, or print report.html from any browser"
     raise UsageError(f"{what}, which is needed to write the PDF", where="--pdf", hint=hint)
 
 
 def print_pdf(page: Path, target: Path) -> None:
-    """Print a page to a PDF, completely or not at all; the page is opened without a network.
+    """Print a page to a PDF, completely or not at all. The page is opened without a network.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def print_pdf(page: Path, target: Path) -> None:
             "--disable-extensions",
             "--no-first-run",
             "--no-pdf-header-footer",
-            # Nothing is fetched: the page makes no requests, and this blocks them even if it did.
+            # The page makes no requests, and this would block them.
             "--host-resolver-rules=MAP * ~NOTFOUND",
             f"--virtual-time-budget={_DRAWING_MS}",
             f"--user-data-dir={scratch}/profile",
@@ -109,10 +109,10 @@ def print_pdf(page: Path, target: Path) -> None:
 
 
 def _alone(text: str) -> str:
-    """Return a page without its links to neighbouring files.
+    """Remove a page's links to neighbouring files.
 
     The browser would write them into the PDF as local paths, which are useless to other readers and reveal where the
-    report is stored. Scripts are left unchanged, because the page's policy lists their hashes.
+    report is stored. Scripts stay unchanged, because the page's policy lists their hashes.
     """
     parts = _SCRIPT.split(text)
     parts[::2] = [_LINK_TO_FILE.sub(r"\1", part) for part in parts[::2]]
@@ -120,13 +120,13 @@ def _alone(text: str) -> str:
 
 
 def _said(stderr: bytes) -> str:
-    """Return the last line of the browser's output; if it names a file that it cannot write, return only the reason."""
-    line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
+    """Return the last line of the browser's output, or only the reason if it names a file that cannot be written."""
+    line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"])[-1]
     return passed_on(re.sub(r"^\[[^\]]*:ERROR:[^\]]*\] ", "", line), 200)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a program until it exits; an interruption also stops it."""
+    """Run a program until it exits. An interruption also stops it."""
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,  # noqa: S603 -- no shell
         cleanup_on_interrupt(lambda: end_process(process.pid)),

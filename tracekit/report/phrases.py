@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 SEVERAL = 5
-"""Groups with fewer observations than this are not mentioned in sentences."""
+"""Sentences do not mention groups with fewer observations than this."""
 
 
 def gpu_jobs(gpu_class: str) -> str:
@@ -70,18 +70,18 @@ def hour_span(hour: int) -> str:
 
 
 def status_word(status: str | None) -> str:
-    """Return a status as a word; NULL becomes unknown."""
+    """Return a status as a word; NULL becomes 'unknown'."""
     return (status or "unknown").replace("_", " ")
 
 
 def largest(rows: list[Row], column: str, sign: int = 1) -> Row | None:
-    """Return the first row with the largest (sign -1: smallest) known value of a column."""
+    """Return the first row with the largest known value of a column, or with the smallest if `sign` is -1."""
     known = [r for r in rows if r.get(column) is not None]
     return max(known, key=lambda r: sign * r[column], default=None)
 
 
 def by_class(rows: list[Row]) -> dict[str, Row]:
-    """Return rows by size class, without jobs of unknown size."""
+    """Return the rows by size class, except for jobs of unknown size."""
     return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
 
 
@@ -91,12 +91,12 @@ def enough(rows: list[Row], column: str) -> list[Row]:
 
 
 def scope(rows: list[Row], column: str, what: str = "") -> str:
-    """Return a phrase for the rows that `enough` kept, counting `what` or the column; '' if it kept all."""
+    """Describe the rows that `enough` kept, counting `what` or the column, or return '' if it kept all."""
     return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
 
 
 def sums(rows: Iterable[Row], key: str, column: str) -> dict[Any, Any]:
-    """Return the sum of a column for each value of the key, in the order of the rows; unknown numbers count as 0.
+    """Sum a column for each value of the key, in row order. Unknown numbers count as 0.
 
     Examples
     --------
@@ -110,18 +110,18 @@ def sums(rows: Iterable[Row], key: str, column: str) -> dict[Any, Any]:
 
 
 def drawn_note(shown: int, known: int, what: str) -> str:
-    """Return the note that a chart shows only some of its rows; '' if it shows all.
+    """Return a note that a chart shows only some of its rows, or '' if it shows all.
 
     Examples
     --------
     >>> drawn_note(3, 5, "largest users"), drawn_note(5, 5, "largest users")
-    ('Drawn: the 3 largest users; 2 more.', '')
+    ('Shown: the 3 largest users. Not shown: 2 more.', '')
     """
-    return f"Drawn: the {shown} {what}; {known - shown} more." if known > shown else ""
+    return f"Shown: the {shown} {what}. Not shown: {known - shown} more." if known > shown else ""
 
 
 def sample_size(number: int) -> str:
-    """Return a remark if the number of observations is small, otherwise ''.
+    """Return a remark if there are few observations, otherwise ''.
 
     Examples
     --------
@@ -132,5 +132,5 @@ def sample_size(number: int) -> str:
 
 
 def whole_hours(hours: float) -> str:
-    """Return hours as a whole number; below ten hours, keep decimals because small values would become 0."""
+    """Write hours as a whole number, or with decimals below ten hours, where small values would become 0."""
     return count(round(hours) if hours >= 10 else hours)

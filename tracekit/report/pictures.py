@@ -1,4 +1,4 @@
-"""Charts as SVG files in the theme's light colours, for a folder of results instead of a page."""
+"""Charts as SVG files in the theme's light colours, for a folder of results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Chart
 
 _MARKER = "pictures.txt"
-"""File that lists the plots and marks a folder of plots."""
+"""File that lists the plots. It also marks a folder of plots."""
 
 _CLIP = re.compile(r'<clipPath id="(clip\d+)"')
 _CLIP_USED = re.compile(r'(<clipPath id="|="url\(#)(clip\d+)(\)"|")')
@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 def side_by_side(
     charts: Sequence[Chart], width: int, *, title: str = "", under: Sequence[str] = (), columns: int = 0
 ) -> dict[str, Any]:
-    """Return charts of a given width [px] as one picture, in rows of `columns` or one row, below title and subtitle."""
+    """Combine charts of a given width [px] into one picture, in rows of `columns` or in one row, below the titles."""
     heading = {"title": {"text": title, "subtitle": list(under), "anchor": "start"}} if title else {}
     drawn = [{**c.drawn(), "width": width, **({"title": c.title} if c.title else {})} for c in charts]
     if len(drawn) == 1:
@@ -36,7 +36,7 @@ def side_by_side(
 
 
 def svg(picture: dict[str, Any]) -> str:
-    """Return a picture as SVG text that needs no network and no style sheet."""
+    """Return a picture as SVG that needs no network and no style sheet."""
     import vl_convert
 
     legend = {"title": None, "orient": "top", "columns": 4, "symbolOpacity": 1}
@@ -46,24 +46,24 @@ def svg(picture: dict[str, Any]) -> str:
 
 
 def _numbered(text: str) -> str:
-    """Return the picture with clip paths numbered from 0, because the renderer does not restart its counter."""
+    """Renumber the clip paths from 0, because the renderer does not restart its counter."""
     names = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(_CLIP.findall(text)))}
     return _CLIP_USED.sub(lambda found: f"{found[1]}{names.get(found[2], found[2])}{found[3]}", text)
 
 
 def write_pictures(out: Path, drawn: dict[str, str], *, png: bool = False, force: bool = False) -> None:
-    """Write pictures to a new folder, either all or none.
+    """Write all pictures, or none, to a new folder.
 
     Parameters
     ----------
     out : Path
         The folder to write.
     drawn : dict
-        SVG text by file name without extension.
+        SVG text by file name (without extension).
     png : bool
-        Also write each picture as PNG at twice the size.
+        Whether to also write each picture as PNG at twice the size.
     force : bool
-        Replace an earlier folder of pictures.
+        Whether to replace an earlier folder of pictures.
 
     Raises
     ------

@@ -18,7 +18,7 @@ LIMIT = 50
 
 
 def published_number(found: PublishedComparison) -> PublishedNumber:
-    """Return a published number and its measured counterpart in the form of report.json."""
+    """Return a published number and its measured counterpart in the format of report.json."""
     from tracekit.report.structure import PublishedNumber
 
     # Keep the key order of report.json.
@@ -35,7 +35,7 @@ def release_info(release: Release | None) -> ReleaseInfo | None:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Return a number with its unit for a table cell next to numbers in other units.
+    """Format a number with its unit, for a table with different units.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def published_text(number: PublishedNumber) -> str:
-    """Return a published number as shown on the page, including its kind, such as a bound."""
+    """Format a published number as on the page, including its kind, such as a bound."""
     low, high = amount(number["low"], number["unit"]), amount(number["high"], number["unit"])
     shown = amount(number["value"], number["unit"])
     return {
@@ -64,7 +64,7 @@ def published_text(number: PublishedNumber) -> str:
 
 
 def difference(number: PublishedNumber) -> str:
-    """Return the difference in words: in percentage points for shares, otherwise absolute and relative."""
+    """Format the difference: in percentage points for shares, otherwise absolute and relative."""
     found = number["difference"]
     if found is None:
         return text.MISSING
@@ -82,10 +82,10 @@ def difference(number: PublishedNumber) -> str:
 def published_view(
     numbers: Sequence[PublishedNumber], traces: Sequence[str] = (), limit: int = LIMIT
 ) -> dict[str, Any]:
-    """Return published numbers as a page shows them: rows, their notes, and the meaning of the letters.
+    """Return published numbers as a page shows them: rows, notes, and the meanings of the letters.
 
-    Numbers without a measured counterpart, such as numbers for a VC that the trace lacks, are only counted.
-    `traces` names the trace of each number if there are several; `limit` is the maximum number of rows.
+    Numbers without a measured counterpart, such as those for a VC that is not in the trace, are only counted.
+    `traces` names the trace of each number if there are several traces. `limit` is the maximum number of rows.
     """
     named = list(zip(numbers, traces or [""] * len(numbers), strict=True))
     measured = [(n, trace) for n, trace in named if n["measured"] is not None]
@@ -117,6 +117,6 @@ def published_view(
 
 
 def _first(artefacts: str) -> str:
-    """Return the places where a number was published; if there are more than two, the first place and the count."""
+    """Name the places where a number was published or, if there are more than two, the first place and the count."""
     places = artefacts.split("; ")
     return " and ".join(places) if len(places) < 3 else f"{places[0]} and {len(places) - 1} more"

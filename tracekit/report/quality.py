@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 FILE_LIMIT = 200
-"""Maximum number of source files listed; a trace may have one file per node and day."""
+"""Maximum number of source files listed, because a trace may have one file per node and day."""
 
 EXAMPLES = 3
-"""Number of examples shown for each reason and each check."""
+"""Number of examples shown for each reason and check."""
 
 
 def quality(trace: Trace) -> Quality:
     """Return the record counts, rejects by reason, checks and capabilities of a Trace."""
     manifest = trace.manifest
-    # If not all files fit, files with rejected records come first.
+    # Files with rejected records come first, because not all files may fit.
     files = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
     checks = sorted(manifest.checks.items(), key=lambda item: (item[1].count == 0, -item[1].count, item[0]))
     capabilities = sorted(manifest.capabilities.items(), key=lambda item: (not item[1].available, item[0]))
@@ -63,7 +63,7 @@ def _rejects(trace: Trace) -> list[RejectInfo]:
         return []
     file = pl.col("source_file").str.slice(0, 200)
     place = pl.coalesce(pl.format("{}, line {}", file, pl.col("line")), file)
-    # The raw record may have any length.
+    # The raw record may be of any length.
     example = pl.concat_str(place, pl.lit(": "), pl.col("raw").fill_null("").str.slice(0, 400))
     rows = (
         trace.scan("rejects")

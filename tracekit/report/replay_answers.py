@@ -1,6 +1,6 @@
-"""Replays as answers of a report: the twins of the log, and a panel of policies in the busiest twin.
+"""Replays as answers of a report: the log's twins, and a panel of policies in the busiest twin.
 
-The answers come from this module and `tracekit.replay.results.answers`; this module adds what was replayed and what
+The answers come from this module and `tracekit.replay.results.answers`. This module adds what was replayed and what
 was left out.
 """
 
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 
-# The twins of a log as answers of a report: how closely they match it, and what other policies would have done.
+# The log's twins as answers of a report: how closely they match the log, and what other policies would have done.
 
 _MOMENTS = 120
 """Maximum number of times at which the queue is shown."""
 ALL = "all clusters"
-"""Label of effects summed over clusters."""
+"""Label for effects summed over clusters."""
 
 
 def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
     """Return the twin of each cluster, its queue next to the log's queue, and the effects of the panel."""
     if twins.reason is not None:
-        why = f"There is no twin of the log: {twins.reason}."
+        why = f"The log could not be simulated: {twins.reason}."
         return [question.unanswered(why) for question in (TWINS, QUEUE, EFFECTS)]
     left_out = [{"cluster": cut(name), "why_not": why} for name, why in twins.left_out.items()]
     found = TWINS.answered([*(_twin(one, twins.trace.tenant) for one in twins.clusters), *left_out])
@@ -140,31 +140,31 @@ PLAN = Question(
     title="Waits by number of nodes",
     question="How long would jobs wait with more or fewer nodes?",
     rule=(
-        "Whole days of the log are resampled into months, keeping weekdays, and replayed in the twin of the cluster"
-        f" with more and fewer nodes of the existing kinds. Waits are means over {_RESAMPLES} months; the interval"
-        f" contains {percent(interval_share(_RESAMPLES))} of the months and does not include the error of the twin."
-        " The row 'recorded' is the log itself. 'tracekit plan' accepts a target, load growth, policies and costs."
+        "Whole days of the log are resampled into months, keeping weekdays, and replayed in the cluster's simulation"
+        f" with more and fewer nodes of the existing kinds. Waits are means over {_RESAMPLES} months. The interval"
+        f" contains {percent(interval_share(_RESAMPLES))} of the months and excludes the error of the simulation. The"
+        " 'recorded' row is the log itself. 'tracekit plan' accepts a target, load growth, policies and costs."
     ),
     columns=(
-        _C("cluster", "text", "cluster with the most waiting hours among those whose twin supports effects"),
-        _C("policy", "text", "twin: replay with the log's scheduler behaviour; recorded: the log itself"),
+        _C("cluster", "text", "cluster with the most waiting hours among those whose simulation supports effects"),
+        _C("policy", "text", "twin (a replay that follows the log's scheduler) or recorded (the log itself)"),
         _C("nodes", "nodes", "nodes with GPUs"),
-        _C("gpus", "GPUs", "their GPUs"),
-        _C("mean_wait_s", "s", "mean wait until the first start; empty if a job would never start"),
+        _C("gpus", "GPUs", "GPUs of these nodes"),
+        _C("mean_wait_s", "s", "mean wait until the first start, or empty if a job would never start"),
         _C("p50_wait_s", "s", "median"),
         _C("p90_wait_s", "s", "90th percentile of the wait"),
-        _C("p90_wait_low_s", "s", "lower end of its interval"),
-        _C("p90_wait_high_s", "s", "upper end of its interval"),
-        _C("held_share", "share", "share of all GPU time that jobs hold"),
+        _C("p90_wait_low_s", "s", "lower end of the interval of the 90th percentile"),
+        _C("p90_wait_high_s", "s", "upper end of the interval of the 90th percentile"),
+        _C("held_share", "share", "share of all GPU time allocated to jobs"),
         _C("offered_share", "share", "requested GPU time divided by all GPU time"),
     ),
 )
 
 
 def plan_answer(twins: Twins) -> Answer | Unanswered:
-    """Return the plan of the busiest cluster whose twin supports effects, or why the plan is missing."""
+    """Return the plan for the busiest cluster whose twin supports effects, or why there is no plan."""
     if twins.reason is not None:
-        return PLAN.unanswered(f"There is no twin of the log: {twins.reason}.")
+        return PLAN.unanswered(f"The log could not be simulated: {twins.reason}.")
     reasons = []
     for one in twins.clusters:
         try:
@@ -184,13 +184,13 @@ def plan_answer(twins: Twins) -> Answer | Unanswered:
 
 
 REPLAY_QUESTIONS = (*TWIN_QUESTIONS, *REPLAYED, PLAN)
-"""Questions of a report about replays, in reading order."""
+"""A report's questions about replays, in reading order."""
 _MOST_NAMES = 100
 """Maximum number of clusters named in report.json."""
 
 
 def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Return the questions as unanswered; `failed` means that an error is the reason."""
+    """Return the questions as unanswered. `failed` means that an error is the reason."""
     info: ReplayInfo = {
         "reason": reason,
         "jobs": 0,
@@ -205,11 +205,11 @@ def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answe
 
 
 def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Replay the standard panel in the twins and return the answers for a report.
+    """Replay the standard panel in the twins, and return the answers for a report.
 
-    The policy tables cover the cluster with the most waiting hours among the clusters whose twin supports effects, or
-    among all clusters if no twin does. Without a twin they cover the busiest cluster as the source describes it, and no
-    effect is reported. If the replay of a policy or the plan fails, it is a fault; everything else is shown.
+    The policy tables cover the cluster with the most waiting hours, among the clusters whose twin supports effects or,
+    if no twin does, among all clusters. Without a twin, they cover the busiest cluster as the source describes it, and
+    no effect is reported. If the replay of a policy or the plan fails, this is a fault, and everything else is shown.
     """
     faults = Faults() if faults is None else faults
     chosen = next((one for one in twins.clusters if one.found.why_no_effect is None), next(iter(twins.clusters), None))
@@ -218,7 +218,7 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
         if isinstance(panel, str):
             reason = twins.reason
             known = reason is None or reason in panel
-            return unreplayed_answers(panel if known else f"{panel} There is no twin of the log: {reason}.")
+            return unreplayed_answers(panel if known else f"{panel} The log could not be simulated: {reason}.")
     else:
         panel = _panel_in_twin(chosen, twins, faults)
     scenario, results, skipped = panel.scenario, panel.results, panel.skipped
@@ -244,7 +244,7 @@ def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[A
     recorded = (r.summary["assumptions"]["recorded"]["value"] for r in results if r.policy == RECORDED)
     info["notes"] += [f"the log ({RECORDED}): {value}" for value in recorded]
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
-    reason = f"there is no twin of the log: {twins.reason}; no effect is reported" if chosen is None else None
+    reason = f"the log could not be simulated ({twins.reason}), so no effect is reported" if chosen is None else None
     compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason, tenant=twins.trace.tenant)
     again = [replay_command(twins.limit)] if chosen is None else twin_commands(twins, [chosen], replayed=True)
     *found, effects = twin_answers(twins)
@@ -281,13 +281,13 @@ def _panel_in_twin(chosen: TwinReplays, twins: Twins, faults: Faults) -> _Panel:
 
 
 def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
-    """Return the panel on the cluster that the source describes, or why nothing can be replayed."""
+    """Replay the panel on the cluster that the source describes, or return why nothing can be replayed."""
     try:
         scenario = scenario_of(twins.trace, limit=twins.limit)
     except DamagedTraceError:
         raise
     except EngineMissingError as error:
-        return f"Replays are left out: {error}."
+        return f"There are no replays: {error}."
     except TracekitError as error:
         return f"The trace cannot be replayed: {twins.named(error)}."
     results: list[ReplayResult] = []
@@ -308,7 +308,7 @@ def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
 def _notes(scenario: Scenario, limit: int | None) -> list[str]:
     cut = len(scenario.jobs) + sum(part.jobs for part in scenario.jobs.left_out if part.reason == BEYOND_LIMIT)
     beyond = limit is not None and cut > len(scenario.jobs) and cut > limit
-    first = f"only the first {len(scenario.jobs):,} submitted jobs; --replay-jobs changes the limit" if beyond else ""
+    first = f"only the first {len(scenario.jobs):,} submitted jobs (--replay-jobs changes the limit)" if beyond else ""
     part = _part(scenario.part)
     warned = scenario.feasibility.sentences if scenario.feasibility is not None else ()
     replayed = f"the policies are shown for {part['text']}" if part else ""
@@ -316,7 +316,7 @@ def _notes(scenario: Scenario, limit: int | None) -> list[str]:
 
 
 def _left_out(jobs: Jobs) -> str:
-    """Return the numbers and GPU-hours of jobs that are not replayed, by reason; '' if all jobs are replayed."""
+    """Describe the jobs that are not replayed, with their GPU-hours, by reason, or return '' if there are none."""
     out = sum(part.jobs for part in jobs.left_out)
     if not out:
         return ""
@@ -326,7 +326,7 @@ def _left_out(jobs: Jobs) -> str:
         parts.append(f"{part.reason}: {part.jobs:,}{words}")
     text = "; ".join(parts)
     return (
-        f"{out:,} of the {counted(out + len(jobs), 'jobs')} of the log are not replayed; each counts once, under the"
+        f"{out:,} of the log's {counted(out + len(jobs), 'jobs')} are not replayed. Each of them counts once, for the"
         f" first reason that applies. {text[:1].upper()}{text[1:]}"
     )
 

@@ -1,4 +1,4 @@
-"""Plots of replays and plans: policies side by side, trade-offs, waits next to the log's, and waits by node count."""
+"""Plots of replays and plans: policies side by side, trade-offs, waits compared with the log, and waits by nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def comparison_svg(compared: pl.DataFrame) -> str:
 def _spans(rows: list[Row], ends: tuple[str, str], title: str) -> Chart:
     known = [{key: row[key] for key in ("policy", *ends)} for row in rows if row[ends[0]] is not None]
     x, policies = durations(ends[0], title, axis_values(known, ends)), [row["policy"] for row in rows]
-    # The log's own schedule is not a policy, so it has a colour of its own.
+    # The log's own schedule is not a policy, so it has its own colour.
     grey = {"test": {"field": "policy", "equal": RECORDED}, "value": colour("muted")}
     hue = {"color": {"condition": grey, "value": colour("series-1")}}
     marks = [replace(mark, channels=hue) for mark in (whisker(x, ends[1], opacity=0.7), dot(size=70))]
@@ -48,7 +48,7 @@ def _spans(rows: list[Row], ends: tuple[str, str], title: str) -> Chart:
 
 
 def tradeoff_svg(runs: pl.DataFrame) -> str:
-    """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
+    """Plot the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
 
     For runs in a twin, a dashed line shows the mean JCT in the log. Failed runs are left out.
     """
@@ -73,14 +73,14 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
 
 
 def _by_log(row: Row, place: float) -> list[Mark]:
-    """Return a vertical line at a mean of the log, with its label `place` pixels from the top."""
+    """Return a vertical line at a mean from the log, with its label `place` pixels from the top."""
     label = {"y": {"value": place}, "text": {"field": "label", "type": "nominal"}}
     text = {"align": "left", "dx": 4, "color": colour("muted")}
     return [Mark("rule", _DASHED, on="x", rows=[row]), Mark("text", text, on="x", rows=[row], channels=label)]
 
 
 def _recorded_means(runs: pl.DataFrame) -> list[Row]:
-    """Return the mean JCT in the log of each cluster that was replayed in its twin, with a label."""
+    """Return the mean JCT in the log, with a label, for each cluster that was replayed in its twin."""
     own = runs.filter((pl.col("policy") == TWIN) & pl.col("recorded_jct_s").is_not_null())
     rows = own.unique(["trace", "cluster_name"], keep="first", maintain_order=True).to_dicts()
     clusters = [shorten(" ".join(filter(None, (row["trace"], row["cluster_name"])))) for row in rows]
@@ -92,7 +92,7 @@ _BOTH = ("recorded", "replayed")
 
 
 def fidelity_pictures(found: Fidelity) -> dict[str, str]:
-    """Return plots of a replay next to its log, by file name: quantiles of the wait, and the queue over time."""
+    """Plot a replay next to its log, by file name: quantiles of the wait, and the queue over time."""
     by, through = series("what", _BOTH), line(1.5, interpolate="step-after")
     values = axis_values(found.quantiles.iter_rows(named=True), [f"{what}_s" for what in _BOTH])
     quantiles = [
@@ -102,7 +102,7 @@ def fidelity_pictures(found: Fidelity) -> dict[str, str]:
                 for row in part.iter_rows(named=True)
                 for what in _BOTH
             ],
-            x=share("quantile", "jobs that waited no longer", whole=True),
+            x=share("quantile", "jobs that waited at most this long", whole=True),
             y=durations("s", "queueing", values),
             marks=[through],
             height=200,
@@ -120,7 +120,7 @@ def fidelity_pictures(found: Fidelity) -> dict[str, str]:
             for what in _BOTH
         ],
         x=replace(time, scale={**time.scale, "nice": False}),
-        y=number("gpus", "GPUs that waiting jobs ask for"),
+        y=number("gpus", "GPUs that waiting jobs request"),
         marks=[through],
         height=240,
         by=by,
@@ -134,13 +134,13 @@ def fidelity_pictures(found: Fidelity) -> dict[str, str]:
 
 _METRICS = {"mean": "mean wait", "p50": "median wait", "p90": "90th percentile of the wait", "p99": "99th percentile"}
 _COLOURS = 5
-"""Colours of lines; further lines repeat them."""
+"""Number of line colours. Further lines repeat the colours."""
 
 
 def plan_svg(facts: Mapping[str, Any]) -> str:
-    """Return a plot of waits by node count, with one line and interval per policy and load.
+    """Plot waits by node count, with one line and interval per policy and load.
 
-    The wait is the target's metric, or the 90th percentile without a target.
+    The wait is the target's metric or, if there is no target, the 90th percentile.
 
     Parameters
     ----------
@@ -173,19 +173,19 @@ def plan_svg(facts: Mapping[str, Any]) -> str:
 
 
 def _label(row: Mapping[str, Any]) -> str:
-    name = "the twin's policy" if row["policy"] == "twin" else shorten(str(row["policy"]), 40)
+    name = "the log's policy" if row["policy"] == "twin" else shorten(str(row["policy"]), 40)
     return name if row["growth"] == 1 else f"{name}, {row['growth']:g} times the jobs"
 
 
 def spares_svg(facts: Mapping[str, Any]) -> str:
-    """Return a plot of a gang's share of useful time by number of spares, with one line and interval per outage kind.
+    """Plot a gang's share of useful time by number of spares, with one line and interval per kind of outages.
 
     Parameters
     ----------
     facts : mapping
         The content of plan.json.
     """
-    kinds = {"recorded": "outages of the log", "model": "outages drawn from it"}
+    kinds = {"recorded": "outages in the log", "model": "simulated outages"}
     columns = {"s": "ettr", "low": "ettr_low", "high": "ettr_high"}
     rows = [
         {
@@ -202,14 +202,14 @@ def spares_svg(facts: Mapping[str, Any]) -> str:
         y=Axis("s", "useful time [%]", scale={"zero": False}),
         target=[{"s": asked, "words": f"target {asked:g} %"}],
     )
-    return svg(side_by_side([chart], 520, title=f"a gang on {counted(facts['gang']['nodes'], 'nodes')}"))
+    return svg(side_by_side([chart], 520, title=f"a job on {counted(facts['gang']['nodes'], 'nodes')}"))
 
 
 _WORDS = {"text": {"field": "words", "type": "nominal"}}
 
 
 def _with_band(rows: list[Row], *, x: Axis, y: Axis, target: Sequence[Row], more: Sequence[Mark] = ()) -> Chart:
-    """Return one line per 'what' with its interval ('low' to 'high'), and the target as a dashed line."""
+    """Draw one line per 'what' with its interval ('low' to 'high'), and the target as a dashed line."""
     hues = {what: colour(f"series-{i % _COLOURS + 1}") for i, what in enumerate(dict.fromkeys(r["what"] for r in rows))}
     marks = [band(y.of("low"), "high"), line(point=True)]
     if target:

@@ -1,4 +1,4 @@
-"""Names and order of policies, and policies that a chart draws as one."""
+"""Names and order of policies, and which policies a chart combines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _FOLDED = 3
-"""With at least this many policies, policies with equal numbers are drawn as one."""
+"""If there are at least this many policies, those with equal numbers are combined in a chart."""
 
 
 def policy_name(row: Row) -> str:
@@ -23,18 +23,18 @@ def policy_name(row: Row) -> str:
 
 
 def axis_name(row: Row) -> str:
-    """Return the name of a policy next to an axis; the log's own schedule keeps its name."""
+    """Return the name of a policy for an axis; the log's own schedule keeps its name."""
     return short(str(row["policy"]))
 
 
 def in_panel_order(rows: Iterable[Row]) -> list[Row]:
-    """Return rows in the order of the standard panel, after the twin; all others are compared with the first row."""
+    """Sort rows by the standard panel, with the twin first. All other rows are compared with the first."""
     places = {name: place for place, name in enumerate((TWIN, *PANEL))}
     return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
 
 
 def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
-    """Return the policies to draw, each with the other policies that it represents."""
+    """Return the policies to draw, each with the policies that it also represents."""
     groups: dict[str, list[str]] = {}
     for name, found in numbers.items():
         same = (first for first in groups if RECORDED not in {first, name} and alike(numbers[first], found))
@@ -49,14 +49,14 @@ def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
 
 
 def label(name: str, others: Sequence[str]) -> str:
-    """Return the label of a line that represents a policy and others, from their axis names.
+    """Return the label of a line that represents several policies, from their axis names.
 
     Examples
     --------
-    >>> label("backfilling (EASY)", []), label("the twin", ["soonest to end (Gittins)", "least served first (LAS)"])
-    ('backfilling (EASY)', 'the twin +2')
-    >>> label("backfilling (EASY)", ["least served first (LAS)", "the twin"])
-    'backfilling (EASY), the twin +1'
+    >>> label("backfilling (EASY)", []), label("the simulation", ["soonest to end (Gittins)", "fair share of GPUs"])
+    ('backfilling (EASY)', 'the simulation +2')
+    >>> label("backfilling (EASY)", ["least served first (LAS)", "the simulation"])
+    'backfilling (EASY), the simulation +1'
     """
     twin = axis_name({"policy": TWIN})
     named = f"{name}, {twin}" if twin in others else name
@@ -65,13 +65,13 @@ def label(name: str, others: Sequence[str]) -> str:
 
 
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
-    """Return a note on policies that a chart draws as one, and where to find each of them."""
+    """Return a note on policies that a chart combines, and where to find each of them."""
     most = max(map(len, folded.values()), default=0)
-    return f"'+{most}': {most} more with the same values; see the table." if most else ""
+    return f"'+{most}' stands for {most} more with the same values (see the table)." if most else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:
-    """Return whether the policies, without the log, differ enough to be visible in a chart."""
+    """Return whether the policies, without the log, differ visibly in a chart."""
     values = [r[column] for r in rows if r["policy"] != RECORDED and r[column] is not None]
     if not values:
         return False

@@ -1,4 +1,4 @@
-"""Charts of distributions: lines for percentile ranges, and curves with the median and 90th percentile marked."""
+"""Charts of distributions: lines for percentile ranges, and curves that mark the median and the 90th percentile."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
-"""Default marks of a distribution; the page's key shows them."""
+"""Default marks of a distribution, as in the page's key."""
 
 SHARES = (0, 1, *range(5, 100, 5), 99, 100)
-"""Percentiles used as points of a curve."""
+"""Percentiles that are the points of a curve."""
 _MARKED = {50: "median", 90: "90 %:"}
-"""Percentiles marked on a curve, with the words before their values."""
+"""Percentiles marked on a curve, with the words that precede their values."""
 _CURVE = 190
 """Height of a curve [px]."""
 
@@ -43,7 +43,7 @@ def ranges(
     within: Sequence[float] = (),
     note: str = "",
 ) -> Chart:
-    """Return distributions drawn as a thin line, a thick line inside it, and a dot for the median.
+    """Draw distributions as a thin line, a thick line inside it, and a dot for the median.
 
     Parameters
     ----------
@@ -52,21 +52,21 @@ def ranges(
     y : Axis
         Vertical axis, which gives the position of each row.
     wide, narrow : tuple of str
-        Columns with the ends of the thin and the thick line: durations (p90_s) or percentages (p90_pct).
+        Columns with the ends of the thin and the thick line, as durations (p90_s) or percentages (p90_pct).
     title : str
         Title of the horizontal axis, which is logarithmic for durations.
     by : Hues, optional
-        Colours of the rows; by default all have the same colour.
+        Colours of the rows. By default, all rows have the same colour.
     apart : bool
-        Whether rows with different colours are drawn below each other within one category.
+        Whether rows with different colours are below each other within one category.
     tips : sequence of Tip
-        Tooltip lines in addition to the percentiles.
+        Tooltip lines, in addition to those for the percentiles.
     sizes : tuple of float
         Widths of the thin and the thick line [px].
     mean : str, optional
-        Column of the mean, which is drawn as a hollow diamond.
+        Column with the mean, which is shown as a hollow diamond.
     within : sequence of float
-        Further values that the axis must include, so neighbouring charts have the same axis.
+        More values that the axis must include, so that neighbouring charts have the same axis.
     """
     unit = wide[0].rpartition("_")[2]
     values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]
@@ -93,18 +93,18 @@ def ranges(
 
 
 def _percentile_tip(column: str) -> Tip:
-    """Return the tooltip line for a percentile or mean: a duration in words (p90_s) or a percentage (p90_pct)."""
+    """Return the tooltip line for a percentile or a mean: a duration in words (p90_s) or a percentage (p90_pct)."""
     name = column.rpartition("_")[0]
     words = {"p50": "median", "mean": "mean"}.get(name, f"{name[1:]}th percentile")
     return Tip(f"{column}_words", words) if column.endswith("_s") else Tip(column, f"{words} (%)", ".1f")
 
 
-TAIL = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
-"""Marks that `tails` draws."""
+TAIL = "Dot: median. Diamond: mean. Lines: up to the 90th and the 95th percentile."
+"""Explanation of the marks in `tails`."""
 
 
 def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", by: Hues | None = None) -> Chart:
-    """Return a chart of sampled GPU utilization: median, mean, 90th and 95th percentile [%]."""
+    """Draw sampled GPU utilization: median, mean, 90th and 95th percentile [%]."""
     return ranges(
         rows,
         y=y,
@@ -121,17 +121,17 @@ def tails(rows: Sequence[Row], y: Axis, tips: Sequence[Tip], *, note: str = "", 
 
 
 def curve(rows: Sequence[Row], vc: str, *, title: str, of: str, heading: str) -> Chart:
-    """Return the cumulative distribution of durations.
+    """Draw the cumulative distribution of durations.
 
     Parameters
     ----------
     rows : sequence of dict
-        One distribution per row: `cluster`, the tenant, and durations `p0_s` to `p100_s`. Only the rows with the fewest
-        names are drawn: the row for everything or, if the page is filtered, the row for the selection.
+        One distribution per row: `cluster`, the tenant, and durations `p0_s` to `p100_s`. The chart shows only the rows
+        with the fewest names: the row for everything or, if the page is filtered, the row for the selection.
     vc : str
         The tenant's column.
     title, of, heading : str
-        Titles of the duration axis, of the share axis, and of the chart.
+        Titles of the duration axis, the share axis and the chart.
     """
     columns = [f"p{p}_s" for p in SHARES]
     values = axis_values(rows, columns)
@@ -165,23 +165,23 @@ FEWEST_NAMES = (
     {"joinaggregate": [{"op": "min", "field": "names", "as": "fewest"}]},
     {"filter": "datum.names === datum.fewest"},
 )
-"""Transforms that keep only the rows with the fewest names among those that pass the page's filters."""
+"""Transforms that keep only the rows with the fewest names, among those that pass the page's filters."""
 
 
 def _whose(row: Row, vc: str) -> dict[str, Any]:
-    """Return the cluster and tenant of a row, which the page's filters use, and how many of the two are set."""
+    """Return a row's cluster and tenant, which the page's filters use, and how many of the two are set."""
     names = ("all", "cluster", "tenant").index(row["scope"])
     return {"cluster": row["cluster"], "vc": row.get(vc), "names": names}
 
 
 def _marked(at: float, percentile: int, words: str, *, left: bool) -> dict[str, Any]:
-    """Return a point of a curve with its label, which is to the left if it would otherwise leave the chart."""
+    """Return a point of a curve with its label, which is on the left if it would otherwise leave the chart."""
     return {"s": at, "share": percentile / 100, "words": f"{_MARKED[percentile]} {words}", "left": left}
 
 
 def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()) -> list[Mark]:
     """Return points on a curve with their labels."""
-    # A curve never falls, so labels have room below it on the right and above it on the left.
+    # A curve never falls, so there is space for labels below it on the right and above it on the left.
     sides = {"!datum.left": {"align": "left", "dx": 8, "dy": 9}, "datum.left": {"align": "right", "dx": -8, "dy": -7}}
     words = {"text": {"field": "words", "type": "nominal"}}
     point = dot(x, color=colour("series-1"), stroke=colour("paper"))
@@ -195,9 +195,9 @@ def _points(rows: Sequence[Row], x: Axis, kept: Sequence[Mapping[str, Any]] = ()
 
 
 def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
-    """Return the smallest GPU count that at least `percentile` percent of the jobs do not exceed.
+    """Find the smallest GPU count that at least `percentile` percent of the jobs do not exceed.
 
-    Jobs of unknown size are ignored; without jobs, return None.
+    Jobs of unknown size are ignored. If there are no jobs, return None.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
     """
     ordered = _by_size(rows)
     below = list(accumulate(row["jobs"] for row in ordered))
-    # Use whole numbers, because a share may round to just below its percentile.
+    # Use whole numbers, because rounding may put a share just below its percentile.
     reached = (row["gpu_count"] for row, n in zip(ordered, below, strict=True) if 100 * n >= percentile * below[-1])
     return next(reached, None)
 
@@ -225,9 +225,9 @@ def _by_size(rows: Sequence[Row]) -> list[Row]:
 
 
 def size_curve(rows: Sequence[Row]) -> Chart | None:
-    """Return a chart of the cumulative share of jobs by requested GPUs; None if all jobs request the same number.
+    """Draw the cumulative share of jobs by requested GPUs, or return None if all jobs request the same number.
 
-    Each doubling of GPUs has the same length on the axis; 0 is placed one doubling below the smallest count.
+    Each doubling of GPUs has the same length on the axis, and 0 is one doubling below the smallest count.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def size_curve(rows: Sequence[Row]) -> Chart | None:
     words = "format(pow(2, datum.value), ',~g')"
     x = Axis(
         "s",
-        f"GPUs at most (log scale{'; 0: CPU jobs' if zero else ''})",
+        f"GPUs at most (log scale{', 0 for CPU jobs' if zero else ''})",
         scale={"domain": [low - _EDGE, top + _EDGE], "nice": False},
         labels={
             "values": list(range(low, top + 1)),

@@ -7,13 +7,13 @@ from typing import Any, TypedDict
 from tracekit.answer import Kind, Row  # noqa: TC001 -- needed at runtime to write the schema
 
 REPORT_SCHEMA_VERSION = "1"
-"""Version of report.json's keys and of schemas/report-1.json, increased when the meaning of a key changes."""
+"""Version of report.json's keys and of schemas/report-1.json. It increases when the meaning of a key changes."""
 
 ROW_LIMIT = 2000
-"""Maximum number of rows of a result in report.json; tables/ contains all rows."""
+"""Maximum number of rows of a result in report.json. tables/ contains all rows."""
 
 WORKLOAD = "workload.json"
-"""File of the fitted model, relative to the report."""
+"""File with the fitted model, relative to the report."""
 
 
 class ColumnInfo(TypedDict):
@@ -25,7 +25,7 @@ class ColumnInfo(TypedDict):
 
 
 class ParamInfo(TypedDict):
-    """One parameter of a query and the value used."""
+    """One parameter of a query, and the value used."""
 
     name: str
     value: Any
@@ -40,7 +40,7 @@ class PublishedNumber(TypedDict):
     row: str
     """Conditions that select the result's row."""
     params: str
-    """Non-default parameters that the number needs; the measured number uses them too."""
+    """Non-default parameters that the number needs. The measured number also uses them."""
     kind: str
     """Kind of the published number: number, about, range, above or below."""
     value: float | None
@@ -51,7 +51,7 @@ class PublishedNumber(TypedDict):
     as_printed: str
     measured: float | None
     difference: float | None
-    """measured - published; 0 inside a range or bound, otherwise the distance to the nearest end."""
+    """measured - published. For a range or bound: 0 inside, otherwise the distance to the nearest end."""
     relative: float | None
     """difference / published [1]."""
     artefact: str
@@ -60,7 +60,7 @@ class PublishedNumber(TypedDict):
     """Confidence in the published number, from A to E."""
     accuracy: str
     population_note: str
-    """Which jobs the source counts, if they differ from the jobs of the release."""
+    """The jobs that the source counts, if they differ from the jobs in the release."""
 
 
 class ReleaseInfo(TypedDict):
@@ -69,7 +69,7 @@ class ReleaseInfo(TypedDict):
     title: str
     jobs: int
     public: bool
-    """Whether the trace looks like the public trace; if not, published numbers only give an orientation."""
+    """Whether the trace looks like the public trace. If not, published numbers are only a rough guide."""
     note: str
 
 
@@ -78,11 +78,11 @@ class IntervalInfo(TypedDict):
 
     column: str
     method: str
-    """Method: `proportion` is exact for a share; `median` uses order statistics."""
+    """Method: `proportion` (exact, for a share) or `median` (from order statistics)."""
     count: str
     """Column with the number of observations."""
     low: list[float | None]
-    """One lower end per row in `rows`; null if the interval is unknown."""
+    """One lower end per row in `rows`, or null if the interval is unknown."""
     high: list[float | None]
 
 
@@ -92,29 +92,29 @@ class AnswerInfo(TypedDict):
     name: str
     group: str
     kind: Kind
-    """Origin of the answer: query, replay, fit, comparison of two periods, or bill."""
+    """Origin of the answer: a query, a replay, a fit, a comparison of two periods, or a bill."""
     title: str
     question: str
     paper: str
     finding: str | None
-    """One sentence about the rows; null if no sentence would be true and useful."""
+    """One sentence about the rows, or null if no sentence would be true and useful."""
     columns: list[ColumnInfo]
     rows: list[Row]
-    """At most `ROW_LIMIT` rows; the files in tables/ contain all rows."""
+    """At most `ROW_LIMIT` rows. The files in tables/ contain all rows."""
     row_count: int
     params: list[ParamInfo]
     notes: list[str]
-    """Notes on choices and omissions, such as where a quota comes from."""
+    """Notes on choices and omissions, such as the source of a quota."""
     coverage: dict[str, float | None]
-    """For each capability that the answer needs, the share of records with it; null if unknown."""
+    """For each capability that the answer needs, the share of records with it, or null if unknown."""
     intervals: list[IntervalInfo]
     """95 % confidence intervals of some columns."""
     definition: str
     """Rules for computing the numbers."""
     sql: str
-    """Parameters of a query; empty for other kinds."""
+    """Parameters of a query. Empty for other kinds of answers."""
     commands: list[str]
-    """Shell commands that compute the answer again; run them in order in the report's folder."""
+    """Shell commands that compute the answer again. Run them in order in the report's folder."""
     files: list[str]
     """Files with all rows, relative to the report."""
     published: list[PublishedNumber]
@@ -128,7 +128,7 @@ class UnansweredInfo(TypedDict):
     question: str
     reasons: list[str]
     failed: bool
-    """Whether an error is the reason; the trace may still contain the answer."""
+    """Whether an error is the reason. The trace may still contain the answer."""
 
 
 class FaultInfo(TypedDict):
@@ -141,10 +141,10 @@ class FaultInfo(TypedDict):
 
 
 class Headline(TypedDict):
-    """One number of the first screen."""
+    """One number on the first screen."""
 
     name: str
-    """Column of overview/through_time; empty if the number has no time series."""
+    """Column of overview/through_time, or empty if the number has no time series."""
     label: str
     value: float | None
     unit: str
@@ -152,9 +152,9 @@ class Headline(TypedDict):
     """The value as shown."""
     note: str
     change: str | None
-    """Values in the first and second half of the log, as shown; null if the number has no time series."""
+    """Values in the first and second half of the log, as shown, or null if the number has no time series."""
     series: list[float | None]
-    """Values in the spans of overview/through_time; empty if the number has no time series."""
+    """Values in the spans of overview/through_time. Empty if the number has no time series."""
 
 
 class SourceInfo(TypedDict):
@@ -176,7 +176,7 @@ class TimeInfo(TypedDict):
     first: str | None
     last: str | None
     last_submission: str | None
-    """Time of the last submission; later times do not show the load, because the log has no later jobs."""
+    """Time of the last submission. Later times do not show the load, because the log has no later jobs."""
     span_s: float | None
     text: str
     """Description of the period in words."""
@@ -191,7 +191,7 @@ class CapacityInfo(TypedDict):
     alternatives: dict[str, float]
     note: str
     word: str
-    """Source of the number: listed, stated, quotas, observed, or given in a file; '' if it is unknown."""
+    """Source of the number: listed, stated, quotas, observed, or given in a file. '' if it is unknown."""
 
 
 class GpuTotal(TypedDict):
@@ -201,7 +201,7 @@ class GpuTotal(TypedDict):
     source: str
     """Source of the number."""
     used_for: str
-    """Which numbers of the report use this number."""
+    """The numbers in the report that use this number."""
 
 
 class FileInfo(TypedDict):
@@ -219,7 +219,7 @@ class RejectInfo(TypedDict):
     """Records set aside for one reason."""
 
     column: str | None
-    """The unusable part of the record; null if the whole record is unusable."""
+    """The unusable part of the record, or null if the whole record is unusable."""
     reason: str
     count: int
     examples: list[str]
@@ -246,7 +246,7 @@ class CapabilityInfo(TypedDict):
 
 
 class Quality(TypedDict):
-    """Data quality: how far the numbers can be trusted."""
+    """Data quality: how reliable the numbers are."""
 
     files: list[FileInfo]
     file_count: int
@@ -263,21 +263,21 @@ class WorkloadInfo(TypedDict):
     """The workload model stored with the report."""
 
     file: str | None
-    """File relative to the report; null if the Trace could not be fitted."""
+    """File relative to the report, or null if the Trace could not be fitted."""
     reason: str | None
-    """Reason for the missing model; null if the report has one."""
+    """Reason why there is no model, or null if there is a model."""
     seed: int
     bootstrap_replicates: int
 
 
 class PartInfo(TypedDict):
-    """The cluster, out of several, that the policy tables cover."""
+    """The cluster that the policy tables cover, if there are several."""
 
     cluster: str
     others: list[str]
-    """Names of the other clusters, at most a hundred."""
+    """Names of at most a hundred other clusters."""
     waiting_share: float | None
-    """Its share of the waiting hours of all clusters [0..1]; null if no wait is known."""
+    """Its share of the waiting hours of all clusters [0..1], or null if no wait is known."""
     text: str
     """Description of the cluster in words."""
 
@@ -286,21 +286,21 @@ class ReplayInfo(TypedDict):
     """The jobs, cluster and policies of the replays in the report."""
 
     reason: str | None
-    """Reason for the missing replays; null if the report has replays."""
+    """Reason why there are no replays, or null if there are replays."""
     jobs: int
     """Number of jobs replayed."""
     limit: int | None
-    """Requested maximum number of jobs; null without a limit."""
+    """Requested maximum number of jobs, or null if there is no limit."""
     cluster: dict[str, int] | None
-    """Numbers of nodes, GPUs, and nodes without GPUs, which are left out."""
+    """Numbers of nodes, of GPUs, and of nodes without GPUs, which are left out."""
     part: PartInfo | None
-    """The cluster, out of several, whose policies are shown; null if the trace has only one."""
+    """The cluster whose policies are shown, or null if the trace has only one cluster."""
     without_effects: dict[str, str]
     """Clusters for which no effect of a change can be reported, with reasons."""
     notes: list[str]
-    """Notes on jobs that were left out and on limits of the cluster model."""
+    """Notes on jobs that were left out and on the limits of the cluster model."""
     skipped: dict[str, str]
-    """Panel policies that cannot run here, with reasons."""
+    """Policies in the panel that cannot run here, with reasons."""
 
 
 class SuggestedChange(TypedDict):
@@ -311,20 +311,20 @@ class SuggestedChange(TypedDict):
     title: str
     finding: str
     effect: str | None
-    """Expected effect according to the replay; null if it is unknown."""
+    """Expected effect according to the replay, or null if it is unknown."""
     no_effect: str | None
-    """Why the log does not support an expected effect; null if it does, or if another reason applies."""
+    """Reason why the log does not support an expected effect. Null if it does, or if another reason applies."""
 
 
 class Lack(TypedDict):
-    """Something that the log lacks, and how to add it."""
+    """Something that is missing from the log, and how to add it."""
 
     name: str
     """`gpus`, `devices`, `zone` or `telemetry`."""
     text: str
     """The statement, on one line."""
     cure: str
-    """Command or setting that adds it; empty if none is known."""
+    """Command or setting that adds it, or empty if none is known."""
 
 
 class Doubt(TypedDict):
@@ -333,7 +333,7 @@ class Doubt(TypedDict):
     text: str
     """The statement, on one line."""
     more: str
-    """Consequences; empty if the statement needs none."""
+    """Consequences, or empty if the statement needs none."""
     place: str
     """Anchor on the page that shows it."""
 
@@ -345,15 +345,15 @@ class ChangedRow(TypedDict):
     before: str
     after: str
     change: str
-    """The difference, as a relative change if possible."""
+    """The difference (a relative change, if possible)."""
     certainty: str
-    """The 95 % interval, or why it is unknown."""
+    """The 95 % interval, or the reason why it is unknown."""
     changed: bool
     """Whether the interval shows a change."""
 
 
 class WhatChanged(TypedDict):
-    """First screen of a comparison: of a report with `--compare`, or of several traces."""
+    """First screen of a comparison, either in a report with `--compare` or of several traces."""
 
     heading: str
     text: str
@@ -361,36 +361,36 @@ class WhatChanged(TypedDict):
     heads: list[str]
     """Names of the two sides."""
     rows: list[ChangedRow]
-    """Table rows, at most six."""
+    """At most six table rows."""
     periods: str
-    """One sentence on the two periods; empty if they cannot be compared."""
+    """One sentence on the two periods, or empty if they cannot be compared."""
     place: str
-    """Anchor on the page with the full comparison; empty if the page has none."""
+    """Anchor of the full comparison on the page, or empty if there is none."""
 
 
 class Summary(TypedDict):
     """The first screen."""
 
     changed: WhatChanged | None
-    """What changed since an earlier period; null if nothing was compared."""
+    """Changes since an earlier period, or null if nothing was compared."""
     lacks: list[Lack]
-    """What the log lacks, shown first."""
+    """What is missing from the log (shown first)."""
     about: str
-    """One sentence that describes the cluster."""
+    """A description of the cluster."""
     state: str
-    """One sentence on how long jobs wait and how full the cluster is; empty if the trace does not show it."""
+    """How long jobs wait and how full the cluster is, or empty if this is unknown."""
     heading: str
     """Heading of the suggested changes."""
     changes: list[SuggestedChange]
-    """At most three changes, the largest expected gain first."""
+    """At most three changes, with the largest expected gain first."""
     verdict: str
-    """One sentence on the numbers of guidelines that hold, do not hold, and cannot be decided."""
+    """One sentence on how many guidelines hold, do not hold, and cannot be decided."""
     doubts: list[Doubt]
-    """Caveats that a reader must know before relying on the rest."""
+    """Caveats that readers must know before they rely on the rest."""
 
 
 PartSums = dict[str, list[int | float]]
-"""Columns of equal length: indices of names and of spans from 0 (-1: none), and the summed values."""
+"""Columns of equal length: indices of names and of spans (from 0, or -1 for none), and the summed values."""
 
 
 class PartsInfo(TypedDict):
@@ -403,10 +403,10 @@ class PartsInfo(TypedDict):
     sums: PartSums
     """Sums by span and all dimensions except the user."""
     waits: list[PartSums]
-    """Job counts by wait class `bin`, which is `width` twentieths of a decade wide, by all dimensions and spans or by
+    """Job counts by wait class `bin`, which is `width` twentieths of a decade wide: by all dimensions and spans, or by
     several subsets of them."""
     user_sums: PartSums
-    """Sums by span, cluster and user; no rows if users cannot be selected."""
+    """Sums by span, cluster and user. There are no rows if users cannot be selected."""
     user_waits: list[PartSums]
 
 
@@ -416,7 +416,7 @@ class ReportSection(TypedDict):
     name: str
     title: str
     lead: str
-    """Explanation of its terms; empty if none is needed."""
+    """Explanation of the group's terms, or empty if none is needed."""
     answers: list[AnswerInfo]
 
 
@@ -424,21 +424,21 @@ class TenantWords(TypedDict):
     """A tenant: the unit that separates teams."""
 
     column: str
-    """Column of jobs; vc is the tenant set at ingest."""
+    """Column of jobs. vc is the tenant set at ingest."""
     one: str
     """The site's word for a tenant."""
     many: str
     full: str
-    """The full word, if `one` is an abbreviation; otherwise empty."""
+    """The full word if `one` is an abbreviation, otherwise empty."""
 
 
 class TenantInfo(TypedDict):
     """The tenants of a report."""
 
     queries: TenantWords
-    """Tenant of queries, guidelines and comparisons, chosen for the analysis; their column has its name."""
+    """Tenant of queries, guidelines and comparisons, as chosen for the analysis. Their column has its name."""
     replays: TenantWords
-    """Tenant of replays and fits, set at ingest."""
+    """Tenant of replays and fits, as set at ingest."""
 
 
 class Report(TypedDict):
@@ -456,14 +456,14 @@ class Report(TypedDict):
     tenant: TenantInfo
     opening: Summary
     headline: list[Headline]
-    """Five numbers, or fewer if the trace lacks some."""
+    """Five numbers, or fewer if some are missing from the trace."""
     capacity: CapacityInfo
     gpu_totals: list[GpuTotal]
     """GPU counts, with the parts of the report that use each of them."""
     release: ReleaseInfo | None
     """Null if nothing is published about traces of this format."""
     parts: PartsInfo | None
-    """Null if the page has no parts to select."""
+    """Null if no part can be selected on the page."""
     sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
@@ -471,10 +471,10 @@ class Report(TypedDict):
     replay: ReplayInfo | None
     """Null if no replay was requested."""
     guidelines: dict[str, Any] | None
-    """The document of schemas/guidelines-1.json; null if the guidelines were not evaluated."""
+    """A document in the format of schemas/guidelines-1.json, or null if the guidelines were not evaluated."""
     quality: Quality
     faults: list[FaultInfo]
-    """Parts that could not be made; all other parts are complete."""
+    """Parts that could not be made. All other parts are complete."""
 
 
 class IndexEntry(TypedDict):
@@ -484,11 +484,11 @@ class IndexEntry(TypedDict):
     """Folder of its report."""
     source: str
     report: str | None
-    """The page, relative to index.html; null if the source failed."""
+    """The page, relative to index.html, or null if the source failed."""
     format: str | None
     period: str | None
     headline: list[Headline]
     faults: int
     """Number of parts of the report that could not be made."""
     error: str | None
-    """Reason for the missing report; null if the source has a report."""
+    """Reason why there is no report, or null if there is a report."""

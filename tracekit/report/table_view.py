@@ -1,4 +1,4 @@
-"""Show a result as a readable table: headings with units, cells as text, and intervals below their values."""
+"""Show a result as a readable table, with units in the headings, cells as text, and intervals below their values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
 
 FILTERS = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
-"""Columns for which a page can have filters."""
+"""Columns for which a page can offer filters."""
 ON_PAPER = 10
-"""Number of printed rows of a long result."""
+"""Number of rows that are printed of a long result."""
 WHOLE = 20
-"""Maximum number of rows of a result that is printed in full."""
+"""Maximum number of rows for a result to be printed in full."""
 SLIM = 64
 """Maximum width of a table that fits next to its chart on paper [characters]."""
 
 
 def filters_of(answer: AnswerInfo, tenant: Tenant) -> dict[str, str]:
-    """Return the filters that a page can have for a result, each with its column; the tenant's filter is called vc."""
+    """Return the filters that a page can offer for a result, with their columns. The tenant's filter is called vc."""
     found = {INGESTED if c["name"] == tenant.column else c["name"]: c["name"] for c in answer["columns"]}
     return {name: column for name, column in found.items() if name in FILTERS}
 
@@ -43,24 +43,24 @@ def table_view(
     tenant: Tenant = VC,
     links: bool = False,
 ) -> dict[str, Any]:
-    """Return the columns, the rows of cells, and the number of rows left out.
+    """Return the columns, the rows of cells, and the number of rows that are left out.
 
     Parameters
     ----------
     answer : AnswerInfo
-        Answer in the form of report.json.
+        Answer in the format of report.json.
     limit : int
         Maximum number of visible rows.
     later : int
-        Maximum number of further hidden rows that a filter can show, if filters apply to the result.
+        Maximum number of additional hidden rows that a filter can show, if filters apply to the result.
     choices : mapping, optional
-        For each filter column, the number of each filter value.
+        For each filter column, the numbers of the filter's values.
     drawn : bool
-        Whether charts show the rows; the points of a curve are then not printed as numbers too.
+        Whether charts show the rows. If so, the points of a curve are not also printed as numbers.
     tenant : Tenant
         The answer's tenant.
     links : bool
-        Whether jobs, nodes and users link to their pages on the server.
+        Whether jobs, nodes and users are links to their pages on the server.
     """
     places = choices or {}
     filters = {name: column for name, column in filters_of(answer, tenant).items() if name in places}
@@ -103,7 +103,7 @@ def _add_links(
     rows: list[Row],
     cells: list[list[dict[str, Any]]],
 ) -> None:
-    """Turn jobs, nodes and users in a table into links."""
+    """Turn the jobs, nodes and users in a table into links."""
     by = next((p["value"] for p in answer["params"] if p["name"] == "by"), "")
     for place, column in enumerate(columns):
         kind = OPENED.get(str(by) if column["name"] == "key" else column["name"])
@@ -114,7 +114,7 @@ def _add_links(
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
-    """Return the number of rows to print: few or none for the points of a curve, and none if all values are zero."""
+    """Return the number of rows to print: few or none for the points of a curve, and none if all values are 0."""
     if all_zero(answer["rows"]):
         return 0
     curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
@@ -124,7 +124,7 @@ def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn
 
 
 def _widest(heads: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:
-    """Return the approximate table width in characters if headings and intervals are wrapped at spaces."""
+    """Estimate the table width [characters] if headings and intervals are wrapped at spaces."""
     width = 0
     for place, column in enumerate(heads):
         words = f"{column['head']} {column['unit'] or ''}".split()
@@ -137,15 +137,15 @@ _GAP = 2
 """Gap between two columns [characters]."""
 
 _ALONG = ("UTC", "hour", "share")
-"""Units of the leading columns that mark a result as the points of a curve."""
+"""If the leading columns have these units, a result consists of the points of a curve."""
 
 
 _RARE = ("running_gpu_h",)
-"""Columns that are left out if they are empty in all rows."""
+"""Columns that are left out if all their cells are empty."""
 
 
 def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
-    """Return the columns of a table without empty rare columns and without a cluster that is the same in all rows."""
+    """Return a table's columns, except for rare columns that are empty and a cluster that is the same in all rows."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
     out = {"cluster"} if same else set()
@@ -156,7 +156,7 @@ def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
 def _add_intervals(
     answer: AnswerInfo, columns: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]
 ) -> bool:
-    """Put confidence intervals below their values; return whether any row has few observations."""
+    """Put confidence intervals below their values, and return whether any row has few observations."""
     place = {c["name"]: i for i, c in enumerate(columns)}
     units = {c["name"]: c["unit"] for c in answer["columns"]}
     few = False
@@ -189,22 +189,22 @@ def _cell(row: Row, name: str, unit: str | None, tenant: Tenant, *, own_units: b
 
 
 def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
-    """Return a value as text; if the text was shortened, its title has the full text."""
+    """Convert a value to text. If the text is shortened, its title has the full text."""
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
 
 
 OPENED = {"job_id": "job", "node_id": "node", "user": "user"}
-"""The kind of page that a link opens, by the column of the name."""
+"""The kind of page that a link opens, by the column that contains the name."""
 
 _LONGEST = 2000
-"""Maximum length of an address [characters]; servers reject longer addresses."""
+"""Maximum length of an address [characters]. Servers reject longer addresses."""
 
 
 def link_to(kind: str, name: object) -> str | None:
-    """Return the address of a job, node or user; None if there is no such address.
+    """Return the address of a job, node or user, or None if it has no address.
 
-    Browsers rewrite paths that contain '..' or '//', even if quoted, so such names go into a query parameter.
+    Browsers rewrite paths that contain '..' or '//', even if they are quoted, so such names become a query parameter.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Telemetry coverage: the machines, attempts and times that have samples, and sentences about them."""
+"""Telemetry coverage: the machines, attempts and times with samples, and sentences about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 
 
 def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
-    """Return the numbers of machines and attempts with samples, as in the view attempt_samples.
+    """Count the machines and attempts with samples, as in the attempt_samples view.
 
     Attempts of unknown size are not counted.
     """
@@ -52,13 +52,13 @@ def telemetry_coverage(trace: Trace, session: Session | None = None) -> Telemetr
 
 
 _MOST = 0.9
-"""If telemetry covers at least this share of the trace and of its machines, it counts as complete."""
+"""If telemetry covers at least this share of the trace and of its machines, it is considered complete."""
 
 
 def telemetry_note(
     question: Question, quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return the coverage of the telemetry that a query uses, in words, unless it covers nearly the whole trace."""
+    """Describe the coverage of the telemetry that a query uses, unless it covers nearly the whole trace."""
     if not isinstance(question, Query):
         return None
     capabilities = {"utilization", "host_utilization"} & {*question.needs}
@@ -70,9 +70,9 @@ def telemetry_note(
 def telemetry_period(
     capabilities: set[str], quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return the coverage of 'utilization' or 'host_utilization' in words, unless it covers nearly the whole trace.
+    """Describe the coverage of 'utilization' or 'host_utilization', unless it covers nearly the whole trace.
 
-    `quality` has the time window of each capability; `coverage` has the number of machines with samples.
+    `quality` has the time window of each capability, and `coverage` the number of machines with samples.
     """
     windows = [
         c["window"] for c in quality["capabilities"] if c["name"] in capabilities and c["available"] and c["window"]
@@ -96,6 +96,6 @@ def _period(window: list[str], times: TimeInfo) -> str | None:
         return None
     whole = span_words(times["span_s"])
     if times["base"] != "absolute":
-        return f"telemetry covers {span_words(covered)} of the {whole} of the trace"
+        return f"telemetry covers {span_words(covered)} of the trace's {whole}"
     first, last = (local(text, times["timezone"]) for text in window)
-    return f"telemetry covers {period_words(first, last)} only, {span_words(covered)} of the {whole} of the trace"
+    return f"telemetry covers only {period_words(first, last)}, {span_words(covered)} of the trace's {whole}"

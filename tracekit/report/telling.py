@@ -1,4 +1,4 @@
-"""Detect charts without information, which are not drawn: one bar, one point, bars of length 0, or only zeros."""
+"""Detect charts without information, which are not shown: one bar, one point, bars of length 0, or only zeros."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _SEEN = 0.005
-"""Minimum visible length of a bar as a fraction of the longest bar, which has about 500 pixels."""
+"""Minimum visible length of a bar, as a fraction of the longest bar, which is about 500 pixels long."""
 _LEAST = 2
-"""Minimum number of marks that are not 0."""
+"""Minimum number of marks with a value other than 0."""
 _SPANNED = frozenset({"x2", "y2"})
 
 
 class _Drawn(Protocol):
-    """A chart with its title, legend and note, see `tracekit.report.charts.Chart`."""
+    """A chart with its title, legend and note (see `tracekit.report.charts.Chart`)."""
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]: ...
 
 
 def tells(panel: _Drawn) -> bool:
-    """Return whether a chart shows more than a sentence could say.
+    """Return whether a chart shows more than a sentence can say.
 
-    Bars, areas, lines and points do so if at least two of their values are neither 0 nor unknown: a single value can
-    be given in a sentence. A single distribution or interval, whose marks have two ends, is enough unless it is all 0.
+    Bars, areas, lines and points do so if at least two of their values are known and not 0, because a sentence can give
+    a single value. A single distribution or interval, whose marks have two ends, is enough unless it is all 0.
     """
     spec = panel.to_dict(checked=False)
     datasets = spec.get("datasets", {})
@@ -35,24 +35,24 @@ def tells(panel: _Drawn) -> bool:
 
 
 def all_zero(rows: Sequence[Row]) -> bool:
-    """Return whether a table has numbers and all of them are 0."""
+    """Return whether a table contains numbers and all of them are 0."""
     numbers = [value for row in rows for value in row.values() if _is_number(value)]
     return bool(numbers) and not any(numbers)
 
 
 def runs(series: Sequence[float | None]) -> bool:
-    """Return whether a sparkline is worth drawing: at least two numbers are known, and not all are 0."""
+    """Return whether a sparkline is worth showing: at least two numbers are known, and not all of them are 0."""
     known = [value for value in series if value is not None]
     return len(known) >= _LEAST and any(known)
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
-    """Return the rows with a nonzero number in one of the columns; other rows get no bar."""
+    """Return the rows with a nonzero number in one of the columns. Other rows get no bar."""
     return [row for row in rows if any(row.get(column) for column in columns)]
 
 
 def visible_bars(rows: Iterable[Row], column: str) -> list[Row]:
-    """Return the rows whose bar is visible next to the longest bar.
+    """Return the rows whose bars are visible next to the longest bar.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def visible_bars(rows: Iterable[Row], column: str) -> list[Row]:
 def _layers(
     spec: Mapping[str, Any], rows: Sequence[Row] | None, datasets: Mapping[str, Sequence[Row]]
 ) -> list[tuple[Mapping[str, Any], Sequence[Row]]]:
-    """Return each mark of a chart with its rows."""
+    """Return the marks of a chart, each with its rows."""
     named = spec.get("data") or {}
     own = datasets.get(named["name"]) if "name" in named else named.get("values")
     rows = rows if own is None else own
@@ -77,17 +77,17 @@ def _layers(
 
 
 def _layer(part: Mapping[str, Any], rows: Sequence[Row]) -> bool:
-    """Return whether the marks of one layer carry information."""
+    """Return whether the marks in a layer carry information."""
     steps = part.get("transform", ())
     if any("flatten" in step for step in steps):  # each row is a curve, stored as a list of values
         return any(any(filter(_is_number, value)) for row in rows for value in row.values() if isinstance(value, list))
     encoding = part.get("encoding", {})
     axes = [encoding[name] for name in ("x", "y") if name in encoding]
-    # If both axes are numeric, the values are on the vertical axis; positions on the other axis carry no information.
+    # If both axes are numeric, the vertical axis has the values. Positions on the other axis carry no information.
     columns = [axis["field"] for axis in axes if axis.get("type") == "quantitative" and "field" in axis][-1:]
     columns += [name for step in steps for name in step.get("fold", ())]
     ends = [encoding[name]["field"] for name in _SPANNED if "field" in encoding.get(name, {})]
-    if not columns:  # a heat map, whose marks are at categories
+    if not columns:  # a heat map, whose marks are positioned by category
         return len(rows) >= _LEAST
     seen = [row for row in rows if any(_is_number(row.get(c)) and row[c] for c in (*columns, *ends))]
     return len(seen) >= (1 if ends else _LEAST)

@@ -1,6 +1,6 @@
-"""Fonts and colours of pages and charts, read from reports/theme.json.
+"""Fonts and colours of pages and charts, from reports/theme.json.
 
-Charts refer to colours as CSS variables: the same chart works in light mode, in dark mode and on paper.
+Charts refer to colours as CSS variables, so the same chart works in light mode, in dark mode and on paper.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def css_variables(mode: str) -> str:
 
 
 def colour(name: str) -> str:
-    """Return a colour for a chart by its name in the theme.
+    """Look up a colour for a chart by its name in the theme.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def colour(name: str) -> str:
 
 
 def text_colour(hue: str) -> str:
-    """Return the colour of text about a line, which is darker than the line if the line's colour is too pale to read.
+    """Return the colour for text about a line, which is darker if the line's colour is too pale to read.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def text_colour(hue: str) -> str:
 
 
 def pale(name: str, strength: float) -> str:
-    """Return a colour mixed with the paper colour, for a legend next to a chart; `strength` is its fraction [0..1].
+    """Mix a colour with the paper colour, for a legend next to a chart. `strength` is the colour's fraction [0..1].
 
     Raises
     ------
@@ -71,7 +71,7 @@ _PALE = re.compile(r"color-mix\(in srgb, var\(--([a-z0-9_-]+)\) (\d+)%, var\(--p
 
 
 def pale_value(words: str) -> str | None:
-    """Return the light-mode value of a colour made by `pale`, such as '#bfdcec'; None for any other text.
+    """Return the light-mode value of a colour from `pale`, such as '#bfdcec', or None for any other text.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        # Titles end with the axis: on a narrow chart, a long title extends below the other axis, not off the page.
+        # Titles end with the axis. On a narrow chart, a long title then extends below the other axis, not off the page.
         "axisYQuantitative": {"titleAnchor": "end"},
         "axisX": {"domain": True, "labelFlush": False, "titleAnchor": "end"},
         "text": {"color": colour("ink"), "fontSize": 12},

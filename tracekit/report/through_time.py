@@ -1,4 +1,4 @@
-"""Charts of GPU and node counts over time, and the strip of them on the first screen."""
+"""Charts of GPU and node counts over time, and the strip of such charts on the first screen."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tracekit.report.facts import TraceFacts
 
 _UPPER, _LOWER = 0.56, 0.68
-"""End of the upper of two scales and start of the lower one, as fractions of the height."""
+"""End of the upper and start of the lower of two scales, as fractions of the height."""
 _ALONE = 2 / 3
-"""Fraction of the height used if only the upper scale is drawn."""
+"""Fraction of the height used if there is only the upper scale."""
 _MARGIN = {"minExtent": 52, "maxExtent": 52}
-"""Left margin of a chart [px]; equal margins align the time axes of charts below each other."""
+"""Left margin of a chart [px]. Equal margins align the time axes of charts below each other."""
 _HELD, _OUT = "queuing/cluster_timeline", "failures/availability_over_time"
 
 
 def _rounded(rows: Sequence[Row], facts: TraceFacts, columns: dict[str, str], *kept: str) -> list[Row]:
-    """Return rows with times in chart form, renamed columns, and the `kept` columns unchanged."""
+    """Return rows with times as charts use them, renamed columns, and the `kept` columns unchanged."""
     return [
         {
             **{name: r[name] for name in kept if name in r},
@@ -53,7 +53,7 @@ def gpu_lines(
         Columns and their labels.
     """
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
-    # One row holds all measures to keep the page small.
+    # Each row contains all measures to keep the page small.
     wide = _rounded(rows, facts, present)
     by, last = series("measure", present.values()), rows[-1]
     fold = {"fold": list(by.colours), "as": ["measure", "value"]}
@@ -76,16 +76,16 @@ def gpu_lines(
 def held_above_waiting(
     rows: Sequence[Row], facts: TraceFacts, *, title: str, owned: str = "", note: str = "", height: int = 200
 ) -> Chart:
-    """Draw the allocated GPUs over time and, below on a separate scale, the GPUs that waiting jobs request.
+    """Draw the allocated GPUs over time and, below them on a separate scale, the GPUs that waiting jobs request.
 
     Parameters
     ----------
     rows : sequence of Row
-        Rows with `time`, `running_gpus` and `pending_gpus`, and with the cluster and tenant for the page's filters.
+        Rows with `time`, `running_gpus` and `pending_gpus`, and the cluster and tenant for the page's filters.
     owned : str
-        Label of `capacity_gpus`, which is drawn as a line if the label is given.
+        Label of `capacity_gpus`, which is shown as a line if the label is given.
     height : int
-        Height of both charts together [px]; if no job waits, the upper chart uses two thirds of it.
+        Height of both charts together [px]. If no job waits, the upper chart uses two thirds of it.
     """
     owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
     columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
@@ -100,7 +100,7 @@ def held_above_waiting(
     above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
 
     def place(column: str, ends: tuple[str, str], title: str) -> Axis:
-        # Both share one plot and therefore one time axis, on screen and on paper.
+        # Both are in one plot and therefore share a time axis, on screen and on paper.
         axis = number(column, title, ticks=3, scale={"domainMin": 0, "nice": 3, "range": [{"expr": e} for e in ends]})
         return replace(axis, labels={**axis.labels, "orient": "left", **_MARGIN})
 
@@ -109,7 +109,7 @@ def held_above_waiting(
     if owned:
         there = held.of("there")
         upper.append(_muted(there))
-        # Put the label next to the line's end: the line itself passes above its end if the capacity decreased.
+        # Put the label next to the line's end, because a line with falling capacity passes above its end.
         last = [{**row, "name": broken(owned)} for row in drawn if row["there"] is not None][-1:]
         upper.append(beside(last, colour("muted"), there))
     both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]
@@ -128,7 +128,7 @@ def held_above_waiting(
 
 
 def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Chart]:
-    """Return the strip of the first screen: GPUs allocated and waited for, and nodes out of service, on one time axis.
+    """Return the first screen's strip: GPUs allocated and waited for, and nodes out of service, on one time axis.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Ch
     Returns
     -------
     list of Chart
-        Charts from top to bottom; empty if the load over time is unknown.
+        Charts from top to bottom, or none if the load over time is unknown.
     """
     rows = _all_clusters(rows_of(_HELD))
     if not rows:
@@ -162,7 +162,7 @@ def strip(rows_of: Callable[[str], Sequence[Row]], facts: TraceFacts) -> list[Ch
 
 
 def _all_clusters(rows: Sequence[Row]) -> list[Row]:
-    """Return the sums over all clusters by time; the capacity is unknown if it is unknown for any cluster."""
+    """Sum over all clusters by time. The capacity is unknown if it is unknown for any cluster."""
     found: dict[str, Row] = {}
     for row in rows:
         one = found.setdefault(row["time"], {"time": row["time"], "held": 0.0, "waiting": 0.0, "owned": 0.0})
@@ -176,7 +176,7 @@ def _all_clusters(rows: Sequence[Row]) -> list[Row]:
 def _lane(
     columns: dict[str, str], title: str, hue: str, height: int, rows: Sequence[Row], time: Axis, facts: TraceFacts
 ) -> Chart:
-    """Return a chart of a number over time with intervals to scale, and a second number, if any, as a line."""
+    """Draw a number over time, with intervals to scale, and a second number (if given) as a line."""
     first, *lines = columns
     y = number(first, None, ticks=2)
     y = replace(y, labels={**y.labels, **_MARGIN})
@@ -202,9 +202,9 @@ _EDGE = 2
 
 
 def sparkline(numbers: Sequence[float | None]) -> str:
-    """Return the SVG path of numbers over time, scaled from 0 to the largest; an unknown number leaves a gap.
+    """Return the SVG path of numbers over time, scaled from 0 to the largest. Unknown numbers leave a gap.
 
-    Return '' if the line is not worth drawing (see `tracekit.report.telling.runs`); the page's script does the same.
+    Return '' if the line is not worth showing (see `tracekit.report.telling.runs`). The page's script does the same.
 
     Examples
     --------

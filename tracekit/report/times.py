@@ -1,4 +1,4 @@
-"""Times in report form: in the time zone of the trace, or as days since its start."""
+"""Times as a report shows them: in the time zone of the trace, or as days since its start."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def local(time: str, timezone: str) -> datetime:
     known = known.replace(tzinfo=UTC) if known.tzinfo is None else known
     try:
         return known.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
-    except OverflowError:  # a time at the end of the calendar, to which no hours can be added
+    except OverflowError:  # the time is at the end of the calendar, so no hours can be added
         return known.replace(tzinfo=None)
 
 
 def span_words(seconds: float) -> str:
-    """Return a time span in days, or in hours or minutes if it is short.
+    """Write a time span in days, or in hours or minutes if it is short.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def span_words(seconds: float) -> str:
 
 
 def trace_day(time: str, facts: TraceFacts) -> float:
-    """Return a time of an undated trace as a day number; the first day begins at 0.
+    """Convert a time in an undated trace to a day number. The first day begins at 0.
 
     Examples
     --------
@@ -75,12 +75,12 @@ def midnight_before(time: str, timezone: str) -> str:
 
 
 def start_of_day(time: str, facts: TraceFacts) -> str:
-    """Return the day of an ISO time in words: a date in the trace's time zone, or the day of the trace, from 0."""
+    """Write the day of an ISO time: a date in the trace's time zone, or the day of the trace (from 0)."""
     return local(time, facts.timezone).strftime(_DAY) if facts.dated else f"day {floor(trace_day(time, facts))}"
 
 
 def moment_words(time: str, facts: TraceFacts) -> str:
-    """Return an ISO time to the minute as a page shows it: a date or a day of the trace, with the time of day if known.
+    """Write an ISO time to the minute: a date or a day of the trace, with the time of day if it is known.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def moment_words(time: str, facts: TraceFacts) -> str:
 
 
 def period_words(first: datetime, last: datetime) -> str:
-    """Return the range from one day to another, both included; shared parts such as the year appear once.
+    """Write the range from one day to another, both included. Shared parts, such as the year, appear once.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a report lacks, as shown on its page and in its text: unanswered questions and parts that failed."""
+"""What is missing from a report, for its page and its text: unanswered questions and failed parts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _GPU = re.compile(r"\bgpu\b")
 
 
 def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
-    """Return each set of reasons once, in words, with the questions that are unanswered for these reasons.
+    """Return each set of reasons once, in words, with the questions that these reasons leave unanswered.
 
-    Sets of reasons and questions keep their order.
+    The sets of reasons and the questions keep their order.
     """
     found: dict[tuple[str, ...], list[UnansweredInfo]] = {}
     for question in unanswered:
@@ -34,7 +34,7 @@ def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[Unan
 
 
 def in_words(reason: str) -> str:
-    """Return a reason with the names of capabilities and tables in words.
+    """Write the names of capabilities and tables in a reason as words.
 
     Examples
     --------
@@ -49,14 +49,14 @@ _NAMED = 3
 
 
 def all_faults(infos: Sequence[FaultInfo], faults: Faults) -> list[Fault]:
-    """Return the faults listed in a document, followed by faults found since."""
+    """Return the faults listed in a document, followed by those found since."""
     stated = [Fault(info["part"], info["reason"]) for info in infos]
     known = {fault.part for fault in stated}
     return stated + [fault for fault in faults.found if fault.part not in known]
 
 
 def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
-    """Return the number of parts of the `whole` that failed, and the names of the first ones; '' if none failed.
+    """Give the number of parts of the `whole` that failed, with the first names, or return '' if none failed.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
 
 
 def with_failed_sections(report: Report) -> list[dict[str, Any]]:
-    """Return all sections, including those without any answer, each with its `failed` questions."""
+    """Return all sections, even those without any answer, each with its `failed` questions."""
     known = {section["name"]: section for section in report["sections"]}
     failing: dict[str, list[UnansweredInfo]] = {}
     for question in report["unanswered"]:

@@ -28,7 +28,7 @@ class Shades:
 
     def __init__(self, ends: Sequence[float], words: Callable[[float], str]) -> None:
         self.ends = list(ends)
-        """Lower end of each step except the first."""
+        """Lower end of each step, except the first."""
         self.words = words
 
     @property
@@ -38,7 +38,7 @@ class Shades:
         return [round(0.12 + 0.88 * i / max(steps - 1, 1), 2) for i in range(steps)]
 
     def legend(self, hue: str) -> tuple[tuple[str, str], ...]:
-        """Return the label and colour of each step."""
+        """Return each step's label and colour."""
         if not self.ends:
             return ()
         words = [f"below {self.words(self.ends[0])}", *(f"from {self.words(end)}" for end in self.ends)]
@@ -50,7 +50,7 @@ _DURATIONS = (60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 
 
 def linear_shades(values: Sequence[float]) -> Shades:
-    """Return up to five steps of equal, round size.
+    """Return up to five steps of an equal and round size.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def linear_shades(values: Sequence[float]) -> Shades:
 
 
 def time_shades(values: Sequence[float]) -> Shades:
-    """Return steps that end at 1 min, 10 min, 1 h, 6 h, 1 d or 7 d, keeping only those that separate the values.
+    """Return the steps that end at 1 min, 10 min, 1 h, 6 h, 1 d or 7 d, but only those that separate the values.
 
     Examples
     --------
@@ -81,12 +81,12 @@ def time_shades(values: Sequence[float]) -> Shades:
 def hours_of_week(
     rows: Sequence[Row], value: str, shades: Shades, *, hue: str, title: str, tips: Sequence[Tip]
 ) -> Chart:
-    """Return a heat map of the hours of the week with one row per day; darker means more.
+    """Draw a heat map of the hours of the week with one row per day. Darker means more.
 
     Parameters
     ----------
     rows : sequence of dict
-        Rows with `day`, `hour`, `cluster`, `names` (0 for all clusters together), and the value if known.
+        Rows with `day`, `hour`, `cluster`, `names` (0 for all clusters together) and, if known, the value.
     """
     strengths = {"type": "threshold", "domain": shades.ends, "range": shades.strengths}
     squares = Mark(
@@ -113,10 +113,10 @@ _HOURS = 24
 
 
 def weekly_rates_chart(rows: list[Row], *, title: str, known: bool = True, note: str = "") -> Chart:
-    """Return a chart of batches per hour through the 168 hours of a week: fitted as a line, observed as points.
+    """Draw batches per hour over the 168 hours of a week, fitted as a line and observed as points.
 
-    Rows have hour_of_week, fitted, and observed, which may be None. If hour 0 is Monday 00:00 (`known`), days have
-    names, otherwise numbers.
+    Rows have hour_of_week, fitted and observed (which may be None). Days have names if hour 0 is Monday 00:00
+    (`known`), otherwise numbers.
     """
     days = DAYS if known else tuple(f"day {d}" for d in range(1, 8))
     labels = {
@@ -124,7 +124,7 @@ def weekly_rates_chart(rows: list[Row], *, title: str, known: bool = True, note:
         "values": [_HOURS * day for day in range(7)],
         "labelAlign": "left",
     }
-    # The line continues to the end of the last hour; each point is in the middle of its hour.
+    # The line continues to the end of the last hour. Each point is in the middle of its hour.
     fitted = [{"what": "fitted", "hour_of_week": r["hour_of_week"], "batches": r["fitted"]} for r in rows]
     fitted.append({**fitted[-1], "hour_of_week": 7 * _HOURS})
     seen = [
@@ -136,7 +136,7 @@ def weekly_rates_chart(rows: list[Row], *, title: str, known: bool = True, note:
     return Chart(
         fitted,
         x=Axis("hour_of_week", title, scale={"domain": [0, 7 * _HOURS], "nice": False}, labels=labels),
-        y=number("batches", "batches an hour"),
+        y=number("batches", "batches per hour"),
         marks=[
             Mark("area", {"interpolate": "step-after", "opacity": 0.15, "color": FITTED}),
             line(1.5, interpolate="step-after"),

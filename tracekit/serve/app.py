@@ -1,12 +1,12 @@
-"""The addresses of a served report and their content; all are read-only, and none is a file path.
+"""The addresses of a served report and their content. All are read-only, and none of them is a file path.
 
 /                     the page of the report
-/answer/NAME          the answer to a question for the part given by the parameters (since, until, where.*)
-/first                the first sentence and numbers of the report for such a part
-/job/ID               a job; /node/ID a node, /user/NAME a user; /job?name=ID for names that a path cannot contain
+/answer/NAME          the answer to a question for the part that the parameters select (since, until, where.*)
+/first                the report's first sentence and numbers for such a part
+/job/ID               a job (/node/ID a node, /user/NAME a user, /job?name=ID for names that a path cannot contain)
 /find?q=WORDS         the search for jobs, nodes and users
-/report.json          the report.json of an analysis; /report.md and /guidelines.md are its text versions
-/tables/NAME.csv      all rows of an answer; also NAME.parquet
+/report.json          the report.json of an analysis (/report.md and /guidelines.md are its text versions)
+/tables/NAME.csv      all rows of an answer (also NAME.parquet)
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The answer to a question about a part is rendered here with the page's code; the page's script only inserts it.
+# The answer to a question about a part is rendered here with the page's code. The page's script only inserts it.
 
 MOST_ROWS = 200
 """Maximum number of rows of a table."""
 
 _OF_MACHINES = ("capacity", "free", "idle", "owned")
-"""Words in column names that refer to the cluster's machines, whichever jobs use them."""
+"""Words in names of columns that refer to the cluster's machines, whichever jobs use them."""
 _OF_SAMPLES = "used_share"
-"""The first number that describes machines, whichever jobs are selected."""
+"""The number on the first screen that describes machines, whichever jobs are selected."""
 
 
 def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
-    """Return the data for the page's script: the `html` to insert, its charts, and the part in words."""
+    """Return the data for the page's script: the `html` to insert, its charts, and a description of the part."""
     facts, info = found.facts, found.info
     made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
@@ -97,7 +97,7 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
 
 
 def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]:
-    """Return the first sentence and numbers of a part, as the page's script inserts them.
+    """Return a part's first sentence and numbers, as the page's script inserts them.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
     Returns
     -------
     dict
-        `asked` is the part in words, `state` the sentence. `numbers` has, by name, `value`, `text`, `change` from the
-        first half of the period to the second, `path` of the sparkline and `note`; `value` is null if the Trace does
-        not record it.
+        `asked` describes the part, and `state` is the sentence. `numbers` has, by name, `value`, `text`, `change` from
+        the first half of the period to the second, `path` of the sparkline, and `note`. `value` is null if the Trace
+        does not record it.
     """
     answers = {FIRST: found}
     told = {one["name"]: one for one in first_numbers(answers, OF_PART, gpu_jobs=False)}
@@ -137,7 +137,7 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
 
 _OPENS = {"job": job, "node": node, "user": user}
 _RETRY_S = 5
-"""Time after which a request may be repeated if the server was busy [s]."""
+"""Time after which a request may be repeated if the server is busy [s]."""
 
 
 class _Name(Convertor[str]):
@@ -156,7 +156,7 @@ register_url_convertor("name", _Name())
 
 
 def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
-    """Return the application that answers requests about a Trace; it must be wrapped in `Gate`."""
+    """Return the application that answers requests about a Trace. It must be wrapped in `Gate`."""
     app = Starlette(routes=_Answers(served, desk or Desk()).routes())
     app.add_exception_handler(TracekitError, lambda _, error: _refused(error))
     app.add_exception_handler(404, _not_found)
@@ -196,7 +196,7 @@ class _Answers:
         return await self._of_part(request, lambda part, stop: first_json(served.first(part, stop), part, served.facts))
 
     async def _of_part(self, request: Request, work: Callable[[Window, Stop], dict[str, Any]]) -> Response:
-        """Return the result of `work` for the part in the address, or a one-line error."""
+        """Return the result of `work` for the part in the address, or an error on one line."""
 
         @explain_damage()
         def asked(stop: Stop) -> bytes:
@@ -210,7 +210,7 @@ class _Answers:
 
     async def thing(self, request: Request) -> Response:
         opens = _OPENS[request.scope["path"].split("/")[1]]
-        # A name that a path cannot contain is a query parameter.
+        # If a path cannot contain the name, it is a query parameter.
         name = request.path_params.get("name", request.query_params.get("name", ""))
         return await self._looked_up(request, lambda con, trace, facts: opens(con, trace, facts, name))
 
@@ -233,7 +233,7 @@ class _Answers:
                 with served.whole.used_by(stop), served.whole.connect() as con:
                     found = look(con, served.trace, served.facts)
             except duckdb.Error:
-                stop.check()  # stopped SQL looks like failed SQL
+                stop.check()  # stopped SQL cannot be distinguished from failed SQL
                 raise
             return RedirectResponse(found, 303) if isinstance(found, str) else HTMLResponse(_drawn(found, served.title))
 
@@ -287,12 +287,12 @@ def _drawn(thing: Thing, title: str) -> str:
     if not thing.charts:
         return draw_plain_page("thing.html.j2", served=True, thing=thing, title=title, charts=[])
     name = f"of-{thing.kind}"
-    views = chart_views(name, thing.charts, f"{thing.heading} through time.")
+    views = chart_views(name, thing.charts, f"{thing.heading} over time.")
     return draw_page("thing.html.j2", {name: thing.charts}, served=True, thing=thing, title=title, charts=views)
 
 
 def _refused(error: Exception, *, as_json: bool = False) -> Response:
-    """Return an error as a page or as JSON, in one line; its HTTP status depends on the cause."""
+    """Return an error on one line, as a page or as JSON. Its HTTP status depends on the cause."""
     code, headers = 400 if isinstance(error, UsageError | QueryError) else 500, None
     if isinstance(error, NoSuchThingError):
         code = 404
@@ -300,7 +300,7 @@ def _refused(error: Exception, *, as_json: bool = False) -> Response:
         code = 503
     if isinstance(error, BusyError):
         headers = {"Retry-After": str(_RETRY_S)}
-    words = "Something went wrong in tracekit; see the terminal it runs in."
+    words = "Something went wrong in tracekit. See the terminal in which it runs."
     if isinstance(error, TracekitError):
         words = str(error)
         if (error.where or "").startswith("--"):  # a browser has no command-line options
@@ -317,7 +317,7 @@ def _page_of(words: str, code: int, headers: dict[str, str] | None = None) -> Re
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    """Report an internal error; the terminal shows the details."""
+    """Report an internal error. The terminal shows the details."""
     return _refused(error, as_json=request.scope["path"].startswith(("/answer/", "/first")))
 
 

@@ -1,4 +1,4 @@
-"""Limits on requests: a few at a time, at most a minute each; requests of a closed page are stopped."""
+"""Limits on requests: a few at a time, for at most a minute each. A closed page's requests are stopped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["AskedSession", "BusyError", "Desk"]
 
 _AT_ONCE = 2
-"""Number of requests processed at the same time; DuckDB uses all processors for each."""
+"""Number of requests that are processed at the same time. DuckDB uses all processors for each of them."""
 _WAITING = 32
-"""Maximum number of requests that wait or are being processed; a page sends one after another."""
+"""Maximum number of requests that wait or are being processed. A page sends one request after another."""
 _LOOK_S = 0.2
-"""Interval for checking whether the page is still open [s]."""
+"""Interval between checks whether the page is still open [s]."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class BusyError(TracekitError):
 
 
 class AskedSession(Session):
-    """The databases of one part of a Trace, used by one request at a time."""
+    """The databases of one part of a Trace. Only one request at a time uses them."""
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         super().__init__(trace, memory_limit)
@@ -46,7 +46,7 @@ class AskedSession(Session):
 
     @contextlib.contextmanager
     def used_by(self, stop: Stop) -> Iterator[None]:
-        """Let `stop` interrupt the block's SQL; other requests wait until the block ends."""
+        """Let `stop` interrupt the block's SQL. Other requests wait until the block ends."""
         with self._one:
             self._stop = stop
             try:
@@ -101,7 +101,7 @@ class Desk:
         finally:
             if not future.done():
                 stop.stop("nobody waits for the answer")
-                queued.cancel()  # a request that has not started yet frees its place at once
+                queued.cancel()  # a request that has not started yet frees its slot at once
 
     def _answered(self, future: asyncio.Future[T]) -> None:
         self._asked -= 1

@@ -1,4 +1,4 @@
-"""The part of a Trace that a page requests: read it from an address and describe it in words."""
+"""The part of a Trace that a page requests: parse it from an address, and describe it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _TIMES = ("since", "until")
 
 
 def part_of(given: Iterable[tuple[str, str]]) -> Window:
-    """Return the part given by the parameters of an address: since, until (ISO 8601), where.user and so on.
+    """Return the part that an address selects with its parameters: since, until (ISO 8601), where.user and so on.
 
-    `narrowed` checks whether the Trace has such values.
+    `narrowed` checks whether these values exist in the Trace.
 
     Raises
     ------
@@ -56,20 +56,20 @@ def _time(name: str, value: str) -> datetime | None:
 
 
 def narrowed(trace: Trace, part: Window) -> Trace:
-    """Return the given part of a Trace; `where.vc` refers to the Trace's tenant.
+    """Return the given part of a Trace. `where.vc` refers to the Trace's tenant.
 
     Raises
     ------
     UsageError
-        The Trace has no such cluster or no job with such a value.
+        The cluster does not exist in the Trace, or no job has the value.
     DamagedTraceError
-        A partition with some of the rows is missing or cannot be read.
+        A partition that contains some of the rows is missing or cannot be read.
     """
     return trace.window(part.start, part.end, part.cluster, dict(part.where)) if part else trace
 
 
 def words_of(part: Window, facts: TraceFacts) -> str:
-    """Describe a part in words; return '' for the whole Trace.
+    """Describe a part, or return '' for the whole Trace.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
         return " ".join(f"{word} day {trace_day(time, facts):g}" for word, time in ends)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
-    # At the ends of the calendar no hours can be added, so the two times may be equal.
+    # At the ends of the calendar, no hours can be added, so the two times may be equal.
     apart = first is None or after is None or first < after
     whole = apart and all(t is None or t.time() == time.min for t in (first, after))
     form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"

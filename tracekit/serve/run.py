@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Checks before every answer: who sends the request, and what a browser may do with the answer.
+# Checks before every answer: who sent the request, and what a browser may do with the answer.
 #
 # A page from another origin must not learn anything about the Trace. It cannot read answers. If its host name was made
-# to resolve to this machine (DNS rebinding), the Host header has a different name and the request is rejected. A token
-# keeps out others who can connect, such as other users of the machine.
+# to resolve to this machine (DNS rebinding), the Host header contains a different name and the request is rejected. A
+# token keeps out other people who can connect, such as other users of the machine.
 
 _GATE_HEADERS = {
     "Cache-Control": "no-store",
@@ -51,7 +51,7 @@ _GATE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Headers of every answer. Each page itself declares which of its scripts may run."""
+"""Headers of every answer. Each page declares which of its own scripts may run."""
 _OF_PAGES = "frame-ancestors 'none'; base-uri 'none'"
 _OF_DATA = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
 
@@ -60,11 +60,11 @@ _HOST = re.compile(r"(?:\[(?P<inside>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::
 _COOKIE_S = 12 * 3600
 """Lifetime of a cookie [s]."""
 
-_FORBIDDEN = "Open the address that tracekit printed: it holds the token that is missing here.\n"
+_FORBIDDEN = "Open the address that tracekit printed. It contains the token that is missing here.\n"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine and cannot be reached from elsewhere.
+    """Return whether a host is this machine and cannot be reached from other machines.
 
     Examples
     --------
@@ -87,13 +87,13 @@ class Gate:
     app : ASGI application
         Application that answers the requests.
     names : collection of str
-        Names of this machine that the Host header may contain, in addition to addresses.
+        Names of this machine that the Host header may contain in addition to addresses.
     local : bool
         Whether the Host header may contain only loopback addresses.
     token : str, optional
-        Token that a request must contain; None if everybody who can connect may send requests.
+        Token that a request must contain, or None if everybody who can connect may send requests.
     port : int
-        Port of the server, which distinguishes its cookie from the cookies of other servers.
+        Port of the server, which distinguishes its cookie from other servers' cookies.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Gate:
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._cookie = f"tracekit-{port}"
         # Browsers send a cookie to every port of its host. This key makes the cookie worthless to other servers, even
-        # to those with the same token; no cookie contains the token itself.
+        # to those with the same token. No cookie contains the token itself.
         self._key = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,17 +130,17 @@ class Gate:
     def _refusal(self, scope: Scope, headers: Headers, *, body: bool) -> Response | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return PlainTextResponse("This tracekit serves no host of that name.\n", 421)
+            return PlainTextResponse("This tracekit server does not have this host name.\n", 421)
         if scope["method"] not in {"GET", "HEAD"}:
-            return PlainTextResponse("This server only answers GET and HEAD.\n", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse("This server answers only GET and HEAD.\n", 405, {"Allow": "GET, HEAD"})
         if body:
             return PlainTextResponse("This server reads no request bodies.\n", 413)
-        # Browsers say where a request comes from and where they show the answer. A link that opens a page is harmless;
-        # a frame in another page is dangerous.
+        # Browsers say where a request comes from and where they show the answer. A link that opens a page is harmless,
+        # but a frame in another page is dangerous.
         foreign = headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
         opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
         if foreign and not opened:
-            return PlainTextResponse("Only pages of this tracekit may ask this.\n", 403)
+            return PlainTextResponse("Only pages of this tracekit server may send this request.\n", 403)
         return None if self._token is None else self._without_token(scope, headers, self._token)
 
     def _is_own(self, host: str) -> bool:
@@ -154,14 +154,14 @@ class Gate:
         return address.is_loopback or not self._local
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        """Reject a request without the token; move a token from the address to a cookie, so no page shows it."""
+        """Reject a request without the token. Move a token from the address to a cookie, so no page shows it."""
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens:
             if not _same(tokens[0], token):
                 return PlainTextResponse(_FORBIDDEN, 403)
             rest = urlencode([(name, value) for name, value in given if name != "token"])
-            # Use one slash, because two slashes would start a host name.
+            # Use only one slash, because two slashes would start a host name.
             path = "/" + quote(scope["path"].lstrip("/\\"))
             answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
             ticket = self._ticket(int(time.time()) + _COOKIE_S)
@@ -186,32 +186,32 @@ class Gate:
 
 
 def _same(one: str, other: str) -> bool:
-    """Compare in constant time, because the time could reveal how many characters are correct."""
+    """Compare in constant time, because otherwise the time could reveal how many characters are correct."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-# Limits on the number and duration of connections: idle connections must not block requests.
+# Limits on the number and duration of connections, because idle connections must not block requests.
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Limits on how long the server waits for clients, and on the number of connections."""
+    """Limits on the time that the server waits for clients and on the number of connections."""
 
     headers_s: float = 10
-    """Maximum time from the accept, or from the last answer, to the end of the next request's headers [s]."""
+    """Maximum time from the accept or the last answer to the end of the next request's headers [s]."""
     answer_s: float = 60
-    """Maximum time without a client reading any part of its answer [s]."""
+    """Maximum time in which a client reads nothing of its answer [s]."""
     connections: int = 128
-    """Maximum number of open connections; macOS lets a process open 256 files."""
+    """Maximum number of open connections. On macOS, a process can open 256 files."""
     of_address: int = 96
     """Maximum number of open connections from one address."""
 
 
 class _Connection:
-    """An open connection, for which the server either works or waits for the client."""
+    """An open connection. The server either works on its request or waits for the client."""
 
     def __init__(self, transport: asyncio.Transport, patience: Patience) -> None:
-        peer = transport.get_extra_info("peername") or ("", 0)  # a client that left already has no address
+        peer = transport.get_extra_info("peername") or ("", 0)  # a client that has already left has no address
         self.client: tuple[str, int] = tuple(peer[:2])
         self.transport, self._patience = transport, patience
         self._loop = asyncio.get_running_loop()
@@ -225,7 +225,7 @@ class _Connection:
         return self.transport.get_write_buffer_size()
 
     def work(self) -> None:
-        """Mark the connection as being worked on; `Desk` limits the time."""
+        """Mark the connection's request as in progress. `Desk` limits the time."""
         self.works = True
         self._stop_timer()
 
@@ -236,7 +236,7 @@ class _Connection:
         self._start_timer()
 
     def close(self) -> None:
-        """Close the connection at once; unsent data is lost."""
+        """Close the connection at once. Unsent data are lost."""
         self._closed = True
         self._stop_timer()
         self.transport.abort()
@@ -276,7 +276,7 @@ class Connections:
         self._open: dict[tuple[str, int], _Connection] = {}
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return a class for `uvicorn.Config(http=...)` whose connections obey these limits."""
+        """Return a class for `uvicorn.Config(http=...)` whose connections observe these limits."""
         connections = self
 
         class Limited(H11Protocol):
@@ -340,9 +340,9 @@ class Connections:
 LEAST_TOKEN = 16
 """Minimum length of a token [characters]."""
 _HEADERS = 64 * 1024
-"""Maximum size of request headers [bytes]: the address can contain a name of thousands of characters."""
+"""Maximum size of request headers [bytes]. The address can contain a name of thousands of characters."""
 _ACCEPTED = 64
-"""Backlog of the socket; it is smaller than the connection limit, so every connection is read before it is closed."""
+"""Backlog of the socket. It is below the connection limit, so every connection is read before it is closed."""
 
 
 def serve(
@@ -356,7 +356,7 @@ def serve(
     started: Callable[[str], None],
     progress: Progress | None = None,
 ) -> None:
-    """Make the report of a Trace and serve it until the process is interrupted.
+    """Make the report of a Trace, and serve it until the process is interrupted.
 
     Parameters
     ----------
@@ -365,17 +365,17 @@ def serve(
     host : str
         Address or name of this machine to listen on.
     port : int
-        Port to listen on; 0 picks a free port.
+        Port to listen on, or 0 for any free port.
     token : str, optional
-        Token that requests must contain; generated if it is not given and other machines can connect.
+        Token that requests must contain. If it is not given and other machines can connect, it is generated.
     replay_jobs : int
-        Maximum number of jobs to replay; 0 disables replays.
+        Maximum number of jobs to replay, or 0 for no replays.
     memory_limit : str, optional
         Maximum memory of a request before it spills to disk, such as '2GB'.
     started : callable
         Called with the page's address as soon as it is served.
     progress : Progress, optional
-        Shows the progress of the report.
+        Shows the report's progress.
 
     Raises
     ------
@@ -433,7 +433,7 @@ class _Server(uvicorn.Server):
 
 
 def can_show() -> bool:
-    """Return whether a graphical browser can be opened here, which requires a screen."""
+    """Return whether a graphical browser can be opened here. This requires a screen."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
@@ -441,13 +441,13 @@ def _token(host: str, token: str | None) -> str | None:
     if token is None:
         return None if is_loopback(host) else secrets.token_urlsafe(24)
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        what = f"is too weak, or is not valid in an address: use at least {LEAST_TOKEN} letters, digits and signs"
-        raise UsageError(what, where="--token", hint="leave it out: tracekit makes one if needed")
+        what = f"is too weak or not valid in an address: use at least {LEAST_TOKEN} letters, digits and signs"
+        raise UsageError(what, where="--token", hint="leave it out, because tracekit makes a token if needed")
     return token
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket, opened early to detect a port in use before the report is made."""
+    """Return a listening socket. It is opened early, to detect a port that is in use before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
@@ -458,11 +458,11 @@ def _listening(host: str, port: int) -> socket.socket:
         raise UsageError(f"{port} is not a port", where="--port", hint="give 0 to 65535") from error
     except OSError as error:
         what = f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}"
-        raise UsageError(what, where="--port", hint="choose another port; 0 picks a free one") from error
+        raise UsageError(what, where="--port", hint="choose another port, or 0 for any free port") from error
 
 
 def _address(host: str, port: int, token: str | None) -> str:
-    """Return the address of the page; if the server listens on all addresses, use the machine's name."""
+    """Return the address of the page, with the machine's name if the server listens on all addresses."""
     name = socket.gethostname() if host in {"0.0.0.0", "::", ""} else host  # noqa: S104 -- it is compared, not bound
     shown = f"[{name}]" if ":" in name else name
     return f"http://{shown}:{port}/" + ("" if token is None else f"?token={token}")

@@ -50,9 +50,9 @@ class PartAnswer:
 
     info: AnswerInfo
     facts: TraceFacts
-    """Facts used for its sentence and charts."""
+    """Facts for its sentence and charts."""
     empty: str | None
-    """Why its rows carry no information; None if they do."""
+    """Why its rows carry no information, or None if they do."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ def _worked_on(asked: _Part, stop: Stop) -> Iterator[None]:
         try:
             yield
         except QueryError:
-            stop.check()  # interrupted SQL looks like failed SQL
+            stop.check()  # interrupted SQL cannot be distinguished from failed SQL
             raise
 
 
@@ -84,7 +84,7 @@ class ServedTrace:
     report : TraceReport
         Report of the Trace.
     memory_limit : str, optional
-        Maximum memory of a question before it spills to disk, such as '2GB'.
+        Maximum memory for a question before it spills to disk, such as '2GB'.
     """
 
     def __init__(self, trace: Trace, report: TraceReport, memory_limit: str | None = None) -> None:
@@ -109,7 +109,7 @@ class ServedTrace:
         return self._whole.session
 
     def question(self, name: str) -> Query:
-        """Return a question that the report answers by SQL.
+        """Look up a question that the report answers by SQL.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class ServedTrace:
         return find_query(name)
 
     def answer(self, name: str, part: Window, stop: Stop) -> PartAnswer:
-        """Return the answer to a question of the report for a part of the Trace, in the form of the report.
+        """Answer a question of the report for a part of the Trace, in the report's format.
 
         Parameters
         ----------
@@ -157,8 +157,8 @@ class ServedTrace:
     def first(self, part: Window, stop: Stop) -> Answer:
         """Return the answer to `FIRST` for a part: waits, GPU time and completions of its jobs in its period.
 
-        Jobs that were submitted earlier also use GPUs in the period. The jobs are therefore selected regardless of
-        their submission time, and the query itself is limited to the period.
+        Jobs that were submitted earlier also use GPUs in the period. Jobs are therefore selected regardless of their
+        submission time, and the query itself is limited to the period.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class ServedTrace:
             return self._found(asked, question, given)[0]
 
     def _found(self, asked: _Part, question: Query, given: dict[str, int] | None = None) -> tuple[Answer, list[str]]:
-        """Return the answer to a question, and notes on why parameters differ from its defaults."""
+        """Return the answer to a question, with notes on why parameters differ from the defaults."""
         params, why = parameters_of(question, self._defaults)
         return answer_query(asked.trace, question, {**params, **(given or {})}, session=asked.session), why
 
@@ -194,12 +194,12 @@ class ServedTrace:
         trace = narrowed(self.trace, part)
         data = self.report.data
         facts = all_facts(trace, self._answered, data["capacity"], data["quality"], time_info(trace), NO_TELEMETRY)
-        # A part uses the same days as the whole Trace.
+        # Days are the same for a part as for the whole Trace.
         facts = replace(facts, day_zero=trace_facts(data["quality"], data["time"]).day_zero)
         return _Part(trace, AskedSession(trace, self._memory_limit), facts)
 
     def _with_telemetry(self, asked: _Part, question: Query) -> TraceFacts:
-        """Return facts with sample coverage if the question is about telemetry; this reads the samples."""
+        """Return facts, with the coverage of samples if the question is about telemetry. This reads the samples."""
         tables = {*question.tables, *question.also, *question.one_of}
         if tables.isdisjoint(SAMPLE_TABLES):
             return asked.facts

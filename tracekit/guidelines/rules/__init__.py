@@ -1,3 +1,3 @@
-"""The guidelines by subject; each module lists its guidelines in MEMBERS."""
+"""The guidelines by subject. Each module lists its guidelines in MEMBERS."""
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from tracekit.guidelines.interface import (
 from tracekit.guidelines.intervals import over_days, ratio, share_of
 from tracekit.text import counted
 
-# Stop retrying jobs that fail in the same way.
+# Stop retrying jobs that always fail in the same way.
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
-"""Reasons other than user errors that recur unless something is changed."""
+"""Reasons, other than user errors, that recur unless something changes."""
 
 _TRIALS = f"""
 SELECT DISTINCT
@@ -67,7 +67,7 @@ def _find_stop_retries(evidence: Evidence) -> Finding:
             "repeat_gpu_hours": Number(float(repeats["gpu_hours"].sum()), len(repeats)),
         },
         notes=(
-            "Deterministic reasons are user errors and out-of-memory errors, as the log classifier identifies them.",
+            "Deterministic reasons are the user errors and out-of-memory errors that the log classifier identifies.",
         ),
         rows=tuple(by_reason.iter_rows(named=True)),
         rows_title="Retries saved by reason",
@@ -109,8 +109,8 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
         text = "No multi-GPU job fails within ten minutes of its first start."
     elif tried["saved"].sum() <= 0:
         text = (
-            "{early_share} of multi-GPU jobs fail within ten minutes of their first start; running some minutes "
-            "on one GPU first would cost as much as it saves."
+            "{early_share} of multi-GPU jobs fail within ten minutes of their first start, but running them for some "
+            "minutes on one GPU first would cost as much as it saves."
         )
     return Finding(
         {
@@ -122,13 +122,13 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "First attempts of jobs with more than one GPU; an attempt of unknown end that was tried again "
-                "counts as failed. A run on the pool takes one GPU, and jobs that do not fail there repeat that "
-                "time."
+                "Only first attempts of jobs with more than one GPU count. An attempt with an unknown end counts as "
+                "failed if the job was retried. A run on the pool uses one GPU, and jobs that do not fail there repeat "
+                "the time on the pool."
             ),
             (
-                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are the values that "
-                "save most, so the saving is slightly optimistic."
+                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are chosen to save the "
+                "most, so the saving is slightly optimistic."
             ),
         ),
         text=text,
@@ -136,9 +136,9 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
 
 
 def _saved(seconds: int, size: int) -> pl.Expr:
-    """Return the GPU-hours saved by each attempt.
+    """Compute the GPU-hours that each attempt saves.
 
-    If the attempt fails on the pool, the GPU-hours of its other GPUs are saved; otherwise the pool's GPU-hours are
+    If the attempt fails on the pool, the GPU-hours of its other GPUs are saved. Otherwise, the pool's GPU-hours are
     lost.
     """
     fails = pl.col("failed") & (pl.col("run_s") <= seconds)
@@ -148,7 +148,7 @@ def _saved(seconds: int, size: int) -> pl.Expr:
 
 
 def _best(attempts: pl.DataFrame) -> tuple[int, int]:
-    """Return the time on the pool [s] and the minimum job size [GPUs] that save most."""
+    """Find the time on the pool [s] and the minimum job size [GPUs] that save the most."""
     pairs = [(seconds, size) for seconds in _TIMES_S for size in _POOL_SIZES]
     totals = attempts.select(_saved(s, g).sum().alias(f"{s}/{g}") for s, g in pairs).row(0)
     return pairs[int(np.argmax(totals))]
@@ -179,7 +179,7 @@ ORDER BY job_id, attempt
 def _find_checkpoint_long(evidence: Evidence) -> Finding:
     held = pl.col("gpu_count") * pl.col("run_s") / 3600
     long = pl.col("run_s") >= _LONG_S
-    # As in failures/lost_work with a checkpoint every hour: work since the last checkpoint is lost.
+    # As in failures/lost_work with a checkpoint every hour, the work since the last checkpoint is lost.
     kept = pl.col("gpu_count") * (pl.col("run_s") - pl.col("run_s") % _SAVE_EVERY_S) / 3600
     attempts = evidence.sql(_LONG_ATTEMPTS, also=("placements", "node_events")).select(
         "day",
@@ -190,7 +190,7 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
         saved=pl.when(long & pl.col("failed")).then(kept).otherwise(0.0),
     )
     failures = attempts.filter(pl.col("lost") > 0).height
-    none = "No attempt was cut short after a day or more; attempts of that length took {long_share} of the GPU-hours."
+    none = "No attempt was cut short after a day or more. Attempts this long took {long_share} of the GPU-hours."
     return Finding(
         {
             "lost_share": over_days(attempts, ratio("lost", "held"), n=len(attempts)),
@@ -206,9 +206,9 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
                 else []
             ),
             (
-                "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were "
-                "preempted or lost a node, or ended in an unknown way and were retried. Checkpoints are not "
-                "known, so what jobs already save today is not subtracted."
+                "As in failures/lost_work with rule=retried, attempts are cut short if they failed, were preempted or "
+                "lost a node, or if they ended in an unknown way and were retried. Checkpoints are unknown, so work "
+                "that jobs already save today is not subtracted."
             ),
         ),
         text="" if failures else none,
@@ -253,7 +253,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
     suspects = excess.filter("suspect")
     if suspects["adjusted_p_value_without_one_user"].null_count():
         raise LackingError(
-            "The log names no users, so a bad node cannot be distinguished from a user whose jobs fail there."
+            "The log names no users, so a bad node cannot be distinguished from a user whose jobs fail on it."
         )
     trials, failed = int(suspects["trials"].sum()), int(suspects["failed_trials"].sum())
     expected = float(suspects["expected_failed_trials"].sum())
@@ -261,7 +261,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
     ends = [None if end is None else end * trials - expected for end in (share.low, share.high)]
     left = len(excess) - len(suspects)
     none = "No node fails more often than chance explains"
-    none += ", if the failures of its most frequent user are left out." if left else "."
+    none += ", if the user with the most failures on it is left out." if left else "."
     advice, cost = _texts(evidence, suspects)
     return Finding(
         {
@@ -274,17 +274,17 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
             *answer.notes,
             *_lemons(evidence, suspects),
             (
-                "A user's attempts on one node, each begun within an hour of the previous one, count once, by the "
-                "first attempt. A job that is retried there also counts once. So one broken script causes one "
-                "failure, not many."
+                "A user's attempts on one node that each begin within an hour of the previous attempt count once, as "
+                "the first attempt. A job that is retried on a node also counts once. So one broken script counts as "
+                "one failure, not many."
             ),
             (
-                "Failures are compared, within the same user, job group, tenant and size class, with failures on "
-                "nodes that are not suspect."
+                "Failures are compared with those on nodes that are not suspect, for the same user, job group, tenant "
+                "and size class."
             ),
             (
-                "A node is named only if chance does not explain its failures, even without the user with the "
-                "most failures there, on this node and on all others; jobs of unknown users count as jobs of one "
+                "A node is named only if chance does not explain its failures, even if the user with the most failures "
+                "on this node is left out on all nodes. Jobs of unknown users count as jobs of one "
                 "user."
             ),
         ),
@@ -297,7 +297,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
 
 
 def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
-    """Return a note on how many suspect nodes also go out of service too often, if the log has outages."""
+    """Return a note on how many suspect nodes also go out of service too often, if the log records outages."""
     if suspects.is_empty() or not evidence.trace.has("node_events"):
         return []
     lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
@@ -306,7 +306,7 @@ def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
-    """Return the advice and the cost for these nodes; empty if the guideline's own texts fit them all."""
+    """Return the advice and the cost for these nodes. Both are empty if the guideline's own wording fits all nodes."""
     if suspects.is_empty():
         return "", ""
     with_gpus = evidence.sql(_WITH_GPUS, also=("nodes", "gpu_utilization"))
@@ -318,12 +318,12 @@ def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
 
 _ADVICE_WITHOUT_GPUS = (
     "Drain these nodes, run the vendor's hardware diagnostics, and check the kernel messages about memory, disks "
-    "and network. Bring back the nodes that pass, and count failures by node from then on."
+    "and network. Return the nodes that pass to service, and count failures by node from then on."
 )
 _ADVICE_WITH_SOME = (
     "Drain these nodes, run the vendor's hardware diagnostics (with GPU diagnostics and a bandwidth test if the "
-    "nodes have GPUs), and check the kernel messages. Bring back the nodes that pass, and count failures by node "
-    "from then on."
+    "nodes have GPUs), and check the kernel messages. Return the nodes that pass to service, and count failures by "
+    "node from then on."
 )
 _COST_WITHOUT_GPUS = "These nodes are unavailable while they are tested."
 

@@ -1,4 +1,4 @@
-"""Guidelines about where jobs run: on how many nodes, and next to which others."""
+"""Guidelines about where jobs run: on how many nodes, and next to which other jobs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _MOST_WAIT = 0.1
 """Largest acceptable wait as a share of the run time [1]."""
 
 _LEAST_ATTEMPTS = 5
-"""Minimum number of attempts on each side of a comparison; with fewer, one user's jobs dominate the mean."""
+"""Minimum number of attempts on each side of a comparison. With fewer attempts, one user's jobs dominate the mean."""
 
 _BY = ("gpu_count", "neighbours")
 
-# A node's intervals follow each other without gaps, so the latest one to begin contains the sample. A multi-node job
-# runs in lockstep: a delay on one node delays all nodes, so the maximum over its nodes counts.
+# A node's intervals have no gaps, so the latest interval to begin contains the sample. A multi-node job runs in
+# lockstep: a delay on one node delays all of its nodes, so the maximum over the nodes counts.
 _SPREAD_SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -122,7 +122,7 @@ INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
 
 
 def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of strata with enough attempts both on the fewest nodes and on more nodes."""
+    """Return the rows of the strata with enough attempts both on the fewest nodes and on more nodes."""
     both = strata_with_both(samples, _BY)
     attempts = both.group_by(*_BY, "worse").agg(pl.struct("job_id", "attempt").n_unique().alias("attempts"))
     few = attempts.filter(pl.col("attempts") < _LEAST_ATTEMPTS)
@@ -130,17 +130,17 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_wait_for_locality(evidence: Evidence) -> Finding:
-    """Return the loss from spreading at equal size and number of neighbours, and the cost of waiting for fewer nodes.
+    """Measure the loss from spreading at equal size and number of neighbours, and the cost of waiting for fewer nodes.
 
-    drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
-    taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node. The
-    strata are weighted by their spread samples; strata with fewer than five attempts on either side are excluded. If
-    neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
+    drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for this size. It uses
+    samples taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node.
+    The strata are weighted by their spread samples. Strata with fewer than five attempts on either side are excluded.
+    If neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
     neighbours and a job on whole nodes has none.
 
-    extra_wait_share: for the spread attempts of these sizes, the sum of extra_wait_us from the timeline locality_waits
-    divided by the sum of their run times. The waits of attempts on the fewest nodes do not measure this cost: those
-    attempts waited for other reasons, or their nodes were already free.
+    extra_wait_share: for the spread attempts of these sizes, the sum of extra_wait_us from the locality_waits timeline
+    divided by the sum of their run times. The waits of attempts on the fewest nodes do not measure this cost, because
+    these attempts waited for other reasons, or their nodes were already free.
     """
     samples = evidence.sql(_SPREAD_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
@@ -148,8 +148,8 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"For each size, fewer than {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the "
-            "spread attempts, so a loss from spreading cannot be separated from a loss from neighbours."
+            f"For every size, fewer than {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the "
+            "spread attempts, so a loss from spreading cannot be separated from a loss caused by neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS_FOR_PLACES, also=("nodes", "gpu_utilization", "node_events"))
@@ -157,7 +157,7 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # If waiting would have cost too much, the loss in samples that have no comparison does not matter.
+    # If waiting would have cost too much, the loss in samples without a comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -169,14 +169,13 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "Each size is compared with itself: attempts on the fewest nodes seen for it against attempts on more "
-                "nodes, with the same number of other jobs (0, 1, 2, 3 or more) on one of "
-                "their nodes."
+                "For each size, attempts on the fewest nodes seen for this size are compared with attempts on more "
+                "nodes that have the same number of other jobs (0, 1, 2, 3 or more) on one of their nodes."
             ),
-            "Spread jobs are not a random sample: they may differ in more than their nodes.",
+            "Spread jobs are not a random sample: they may differ from other jobs in more than their nodes.",
             (
-                "The wait runs from the start of each spread attempt to the first moment at which the fewest "
-                f"nodes had room for it in the recorded schedule; {never:,} of {len(waits):,} never had room "
+                "The wait is the time from the start of each spread attempt until the fewest nodes had space for it in "
+                f"the recorded schedule. For {never:,} of {len(waits):,} attempts there was no space "
                 "before they ended, so their run time counts as the wait."
             ),
         ),
@@ -210,9 +209,9 @@ WAIT_FOR_LOCALITY = Guideline(
 )
 
 
-# Keep jobs from slowing each other down on a shared node.
+# Prevent jobs on a shared node from slowing each other down.
 
-# A node's shared intervals do not overlap, so the latest one to begin shows whether the sample is shared.
+# A node's shared intervals do not overlap, so the latest interval to begin shows whether the sample is shared.
 _SHARED_SAMPLES = f"""
 WITH judged AS (
     SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
@@ -244,7 +243,7 @@ def _find_limit_interference(evidence: Evidence) -> Finding:
     all_samples = int(samples["samples"].sum())
     both = strata_with_both(samples)
     if both.is_empty():
-        raise LackingError("No job size has samples both of jobs alone on a node and of jobs next to another job.")
+        raise LackingError("No job size has samples both for jobs alone on a node and for jobs next to another job.")
     shared = both.filter("worse")
     beside = int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -254,8 +253,8 @@ def _find_limit_interference(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "Each size is compared with itself, sample by sample, as in locality/utilization_by_colocation "
-                "with rule=same_node; the sizes are weighted by their shared samples."
+                "Samples are compared within each size, as in locality/utilization_by_colocation with rule=same_node. "
+                "The sizes are weighted by their shared samples."
             ),
         ),
         rows=tuple(

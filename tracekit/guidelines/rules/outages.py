@@ -22,7 +22,7 @@ from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expect
 from tracekit.text import shorten
 
 NEEDED_STOPS = 5
-"""Minimum number of attempts stopped by outages; our choice, the same as for the effect."""
+"""Minimum number of attempts that outages stopped (our choice, as for the effect)."""
 
 _ATTEMPTS = f"""
 SELECT
@@ -47,17 +47,17 @@ ORDER BY i.job_id, i.attempt
 
 
 def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
-    """Return one row per GPU attempt that ended: whether an outage stopped it, and how long the next attempt waited.
+    """Return one row per ended GPU attempt: whether an outage stopped it, and how long the next attempt waited.
 
     The columns are job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes
-    failed according to node_events, as in the view attempt_interruptions), stopped (by_event, or the status is
-    node_fail, as in failures/ettr), next_attempt and next_wait_s [s] of the same job (NULL if no attempt followed or
-    its wait is unknown), and day.
+    failed according to node_events, as in the attempt_interruptions view), stopped (by_event, or the status is
+    node_fail, as in failures/ettr), next_attempt and next_wait_s [s] of the same job (NULL if there is no next attempt
+    or its wait is unknown), and day.
 
     Raises
     ------
     LackingError
-        The Trace lacks attempts.
+        The Trace has no attempts.
     """
     return evidence.sql(_ATTEMPTS, also=("placements", "node_events"))
 
@@ -71,7 +71,7 @@ _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
 def _find_checkpoint_interval(evidence: Evidence) -> Finding:
     attempts = attempts_with_stops(evidence)
     hit = pl.col("by_event")
-    # As in tracekit.guidelines.effects: a share of the time goes into saving, and a stop costs the unsaved work plus a
+    # As in tracekit.guidelines.effects, a share of the time goes into saving, and a stop costs the unsaved work and a
     # restart.
     unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
     cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
@@ -95,12 +95,12 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                f"No log records how often jobs save: the cost assumes {ASSUMED.words}. Ask the teams for their "
+                f"Logs do not record how often jobs save, so the cost assumes {ASSUMED.words}. Ask the teams for their "
                 "values before you change anything."
             ),
             (
-                "The best interval is Daly's for the rate of stops, assumed constant and equal for all nodes; the "
-                "gain follows from renewal theory for long-running work."
+                "The best interval is Daly's, for a rate of stops that is assumed constant and equal for all nodes. "
+                "The gain follows from renewal theory for long-running jobs."
             ),
         ),
         rows=rows,
@@ -110,7 +110,7 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
 
 
 def _intervals_by_nodes(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ...]:
-    """Return the theoretical values for each number of nodes of a job, from the stop rate per node and second."""
+    """Compute the theoretical values for each number of nodes per job, from the stop rate per node and second."""
     rows = []
     sizes = (
         attempts.group_by("nodes", maintain_order=True)
@@ -128,7 +128,7 @@ def _intervals_by_nodes(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict
 
 
 def _best_interval(_: Finding) -> tuple[LossChange, ...]:
-    return (LossChange("checkpoints at the best interval of each job size", replace(ASSUMED, interval_s="daly")),)
+    return (LossChange("checkpoints at the best interval for each job size", replace(ASSUMED, interval_s="daly")),)
 
 
 CHECKPOINT_INTERVAL = Guideline(
@@ -174,12 +174,12 @@ def _find_restart_automatically(evidence: Evidence) -> Finding:
         notes=(
             (
                 "A stop is an attempt with the status node_fail, or an attempt that ended badly when one of its nodes "
-                "failed. A job that was resubmitted as a new job counts as never restarted, because no log "
-                "links the two; jobs that their users cancelled do not count."
+                "failed. A job that was resubmitted as a new job counts as never restarted, because logs do not link "
+                "the two jobs. Jobs that their users cancelled do not count."
             ),
-            "A late start may also mean a full cluster: the hours are the most that an automatic restart can save.",
+            "A late start may also be due to a full cluster, so an automatic restart saves at most these hours.",
         ),
-        text="" if stops else "No attempt was stopped by an outage.",
+        text="" if stops else "No outage stopped an attempt.",
     )
 
 
@@ -191,7 +191,7 @@ RESTART_AUTOMATICALLY = Guideline(
 )
 
 
-# Keep spare nodes for multi-node jobs that would otherwise wait after each failure.
+# Keep spare nodes for multi-node jobs, which would otherwise wait after each failure.
 
 _SPARES = (1, 2, 4)
 
@@ -221,7 +221,7 @@ WHERE us > 0
 GROUP BY down
 ORDER BY down
 """
-"""Total time for each number of nodes out of service at once, as in failures/cluster_availability."""
+"""Total time for each number of nodes that are out of service at once, as in failures/cluster_availability."""
 
 
 def _find_keep_spares(evidence: Evidence) -> Finding:
@@ -245,12 +245,12 @@ def _find_keep_spares(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The "
-                "replay with spares shows how much of that wait more reserve nodes would save, and how much "
-                "longer other jobs wait."
+                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The replay "
+                "with spares shows how much of this wait more reserve nodes would save, and how much longer other "
+                "jobs would wait."
             ),
         ),
-        text="" if len(stopped) else "No job on two or more nodes was stopped by an outage and continued later.",
+        text="" if len(stopped) else "No outage stopped a job on two or more nodes that continued later.",
     )
 
 
@@ -286,7 +286,7 @@ _LEMON_COLUMNS = (
 )
 
 _NAMED = 3
-"""Maximum number of nodes named in a sentence."""
+"""Maximum number of nodes that a sentence names."""
 
 
 def _find_repair_lemons(evidence: Evidence) -> Finding:
@@ -304,22 +304,22 @@ def _find_repair_lemons(evidence: Evidence) -> Finding:
         notes=(
             *answer.notes,
             (
-                "A lemon's failure rate is above twice the cluster's with a probability of at least 95 %, given "
-                "the record of all nodes. This guideline is about node outages; drain-nodes is about jobs "
-                "that fail on a node."
+                "A lemon is a node whose failure rate is above twice the cluster's with a probability of at least "
+                "95 %, given the records of all nodes. This guideline is about node outages, and drain-nodes is about "
+                "jobs that fail on a node."
             ),
         ),
         rows=tuple(lemons.select(_LEMON_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
         rows_title="Lemon nodes",
         text=_naming(lemons["node_id"].to_list())
         if len(lemons)
-        else "No node fails more than twice as often as all nodes do, as far as its record shows.",
+        else "The log does not show any node that fails more than twice as often as the average node.",
     )
 
 
 def _naming(nodes: list[str]) -> str:
-    """Return the guideline's sentence with the names of the worst nodes."""
-    # Escape braces: a node name is plain text.
+    """Insert the names of the worst nodes into the guideline's sentence."""
+    # Escape braces, because a node name is plain text.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return REPAIR_LEMONS.finding.replace("{lemons}", ", ".join(names) + more)

@@ -1,4 +1,4 @@
-"""Guidelines about allocated GPUs that are hardly used, and about idle nodes."""
+"""Guidelines about allocated GPUs that jobs hardly use, and about idle nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tracekit.guidelines.interface import (
 from tracekit.guidelines.intervals import over_days, ratio
 
 IDLE_PCT = 10.0
-"""Mean utilization up to which a job counts as idle, as in utilization/idle_jobs [percent]."""
+"""Jobs with at most this mean utilization [percent] count as idle, as in utilization/idle_jobs."""
 
 LOW_PCT = 50.0
-"""Mean utilization up to which a job's utilization counts as low, as in Gao et al. (ICSE'24) [percent]."""
+"""Mean utilization [percent] up to this value counts as low, as in Gao et al. (ICSE'24)."""
 
 NOTE = (
-    "A job's utilization is the mean of its samples, or the value in job_usage, as in utilization/idle_jobs; jobs "
-    "without either are not counted."
+    "As in utilization/idle_jobs, a job's utilization is the mean of its samples or the value in job_usage. Jobs "
+    "with neither are not counted."
 )
 
 _JOBS = f"""
@@ -36,14 +36,14 @@ WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
     """Return one row per job: job_id, user, the tenant, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
-    The rows are as in utilization/idle_jobs, without its limits. Jobs with an unknown date or at most `more_than`
+    The rows are those of utilization/idle_jobs without its limits. Jobs with an unknown date or at most `more_than`
     GPUs are excluded. The second value is the returned jobs' share of the GPU-hours of all jobs with a known date and
-    more than `more_than` GPUs [1]; None if no GPU-hours are known.
+    more than `more_than` GPUs [1], or None if no GPU-hours are known.
 
     Raises
     ------
     LackingError
-        The Trace has no utilization.
+        The Trace does not contain utilization.
     """
     jobs = evidence.query("utilization/idle_jobs", threshold_pct=1_000_000, min_run_s=0).frame
     hours = evidence.answer(_JOBS, also=("attempts",)).frame.filter(pl.col("gpus") > more_than).drop("gpus")
@@ -52,7 +52,7 @@ def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFram
 
 
 def _share_of(jobs: pl.DataFrame, chosen: pl.Expr, hours: str = "gpu_hours") -> tuple[Number, pl.DataFrame, float]:
-    """Return the `hours` of some jobs as a share of the GPU-hours of all, these jobs, and the sum of their `hours`."""
+    """Return some jobs' `hours` as a share of all GPU-hours, these jobs, and the sum of their `hours`."""
     sums = jobs.select("day", "gpu_hours", chosen=pl.when(chosen).then(hours).otherwise(0.0))
     share = over_days(sums, ratio("chosen", "gpu_hours"), n=len(jobs))
     return share, jobs.filter(chosen), float(sums["chosen"].sum())
@@ -63,20 +63,20 @@ _BOUNDS = {"idle_pct": IDLE_PCT, "low_pct": LOW_PCT}
 _LOW_WORDS = f"{IDLE_PCT:g} to {LOW_PCT:g} % utilization"
 _LOW_SOURCE = f"ours; {LOW_PCT:g} % counts as low in Gao et al. (ICSE'24)"
 
-# Let jobs that use little of their GPU share one.
+# Let jobs that use little of their GPU share a GPU.
 
 
 def _find_share_gpus(evidence: Evidence) -> Finding:
     jobs, covers = measured_jobs(evidence)
     share, low, hours = _share_of(jobs, (pl.col("gpu_count") <= 1) & _LOW)
-    none = f"No measured job with at most one GPU used it {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
+    none = f"No measured job with at most one GPU used the GPU {IDLE_PCT:g} to {LOW_PCT:g} % of the time."
     return Finding(
         {
             "low_share": share,
             "low_jobs": Number(float(len(low)), len(jobs)),
             "freed_gpu_hours": Number(hours / 2, len(low)),
         },
-        notes=(NOTE, "GPU memory is not considered: two jobs can share a GPU only if both fit in its memory."),
+        notes=(NOTE, "GPU memory is not considered, but two jobs can share a GPU only if both fit into its memory."),
         text="" if len(low) else none,
         covers=covers,
     )
@@ -90,7 +90,7 @@ SHARE_GPUS = Guideline(
 )
 
 
-# Request fewer GPUs for multi-GPU jobs that leave them half idle.
+# Request fewer GPUs for multi-GPU jobs whose GPUs are half idle.
 
 _GANGS_SHOWN = 20
 
@@ -176,8 +176,8 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""One row per hour, the default step of free_gpus, up to the last submission. After that no new jobs arrive, so nodes
-that become empty then do not count as idle. Nodes of jobs that still run when the log ends count as used.
+"""One row per hour (the default step of free_gpus), up to the last submission. After that, no new jobs arrive, so
+nodes that then become empty do not count as idle. Nodes of jobs that are still running when the log ends count as used.
 """
 
 
@@ -222,7 +222,7 @@ def _find_power_down(evidence: Evidence) -> Finding:
         notes=(
             *free.notes,
             (
-                f"Checked every hour up to the last submission, {number:,} nodes. The energy counts only the GPUs "
+                f"{number:,} nodes were checked every hour up to the last submission. The energy counts only the GPUs "
                 f"of entirely idle nodes, {power.idle_w:g} W each, within the range of {min(watts):g} to "
                 f"{max(watts):g} W in published configurations (model M7)."
             ),
@@ -232,7 +232,7 @@ def _find_power_down(evidence: Evidence) -> Finding:
 
 
 def _idle_text(*, unused: int, used: int, idle: bool) -> str:
-    """Return the sentences of the finding that have something to report."""
+    """Write those sentences of the finding that have something to report."""
     if not idle:
         return "No node is ever entirely idle."
     if not unused:
@@ -247,8 +247,8 @@ def _idle_text(*, unused: int, used: int, idle: bool) -> str:
 
 
 _IDLE = "Nodes are entirely idle in {idle_share} of their hours"
-_WHOLE = "is the log complete?"
-_ENERGY = "At {idle_w} per idle GPU, they use {idle_kwh_per_day}"
+_WHOLE = "the log may be incomplete"
+_ENERGY = "At {idle_w} per idle GPU, these nodes use {idle_kwh_per_day}"
 
 
 POWER_DOWN = Guideline(

@@ -43,14 +43,14 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 
 
 def waits(evidence: Evidence) -> Answer:
-    """Return one row per wait of more than 0 s: its length, the time due to each cause [s], and the day of submission.
+    """Return one row per wait above 0 s: its length, the time due to each cause [s], and the day of submission.
 
-    The causes are as in queuing/delay_causes; fragmentation_s is NULL if the nodes are unknown.
+    The causes are those of queuing/delay_causes. fragmentation_s is NULL if the nodes are unknown.
 
     Raises
     ------
     LackingError
-        No wait exists.
+        There are no waits.
     """
     answer = evidence.answer(_WAITS)
     if answer.frame.is_empty():
@@ -58,7 +58,7 @@ def waits(evidence: Evidence) -> Answer:
     return answer
 
 
-# Let later jobs pass a job that does not fit yet.
+# Let later jobs overtake a job that does not fit yet.
 
 _LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
 
@@ -127,7 +127,7 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
             "spread": Number(p90 / p10 if p90 is not None and p10 else None, len(jobs)),
             "again_share": Number(again / len(jobs), len(jobs)),
         },
-        notes=("Service is run time times GPUs. A job is a repeat if its user, name and GPUs appeared before.",),
+        notes=("Service is run time times GPUs. A job is a repeat if an earlier job has its user, name and GPUs.",),
     )
 
 
@@ -140,7 +140,7 @@ ORDER_BY_SERVICE = Guideline(
 )
 
 
-# Let VCs use quota that others leave idle, and move quota to VCs that use it.
+# Let VCs use quota that other VCs leave idle, and move quota to VCs that use it.
 
 
 def _find_lend_quota(evidence: Evidence) -> Finding:
@@ -154,7 +154,7 @@ def _find_lend_quota(evidence: Evidence) -> Finding:
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
-    # Borrowed GPUs do not reduce another VC's idle quota.
+    # GPUs that a VC borrows do not reduce another VC's idle quota.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
     rows = known.select("cluster", tenant.column, "capacity_gpus", "allocated_share_mean", "queue_p50_s")
@@ -175,7 +175,7 @@ def _lent(quotas: str, words: str) -> RuleChange:
 
     def change(rules: Rules) -> Rules:
         if rules.quotas not in {"partitions", "limits"}:
-            lends = "lends quotas already" if rules.quotas != "none" else "enforces no quotas that hold jobs back"
+            lends = "already lends quotas" if rules.quotas != "none" else "enforces no quotas that hold jobs back"
             raise LackingError(f"The log's scheduler {lends}.")
         return lending.change(rules)
 
@@ -237,8 +237,8 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
         notes=(
             (
                 f"The 8 busiest hours are {', '.join(f'{hour} h' for hour in sorted(hours))} "
-                f"({evidence.trace.timezone}); they were chosen from the same jobs, so even arrivals give slightly "
-                "more than a third."
+                f"({evidence.trace.timezone}). They are chosen from the same jobs, so even uniform arrivals give "
+                "slightly more than a third."
             ),
         ),
     )
@@ -252,10 +252,10 @@ SPREAD_SUBMISSIONS = Guideline(
 )
 
 
-# Cap or split jobs whose many nodes make a failure before they end likely.
+# Cap or split jobs that run on so many nodes that a failure before their end is likely.
 
 _LEAST_JOBS = 10
-"""Minimum number of jobs of a size; our choice."""
+"""Minimum number of jobs of a size (our choice)."""
 
 _SIZES = """
 WITH job AS (
@@ -281,7 +281,7 @@ WHERE nodes > 0
 GROUP BY gpus
 ORDER BY gpus
 """
-"""Job sizes as in failures/ettr, with the median run time of each."""
+"""Job sizes as in failures/ettr, with their median run times."""
 
 
 def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
@@ -301,7 +301,7 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
     own_ettr = worst["ettr"] if worst else None
     gap = rest - own_ettr if rest is not None and own_ettr is not None else None
     jobs = worst["jobs"] if worst else 0
-    none = "No job size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
+    none = "No size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
     return Finding(
         {
             "hit_share": Number(
@@ -316,10 +316,10 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "The chance of a hit is taken from failures/by_gang for neighbouring nodes, within the median "
-                "run time of such jobs. The training time ratio is taken from failures/ettr with a checkpoint every "
-                "hour, counting only interruptions by node failures. It includes the time spent waiting for this "
-                "many nodes."
+                "The probability of a hit comes from failures/by_gang, for neighbouring nodes and the median run time "
+                "of these jobs. The training time ratio comes from failures/ettr with a checkpoint every hour, and "
+                "counts only interruptions by node failures. It includes the time spent waiting for this many "
+                "nodes."
             ),
         ),
         rows=tuple(rows),

@@ -25,7 +25,7 @@ _NAMED = 3
 _DRAWN = 15
 """Maximum number of changes in the chart for parts of the jobs."""
 _FURTHEST = 3.0
-"""Largest relative change drawn to scale."""
+"""Largest relative change shown to scale."""
 _LINE = 24
 """Maximum length of an axis label [characters]."""
 _COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "series-5"}
@@ -33,14 +33,14 @@ _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too
 
 
 def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what changed by job size; changes of the whole log are in the opening of the page."""
+    """Say what changed by job size. Changes of the whole log are in the opening of the page."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     if not whole:
         return None
     text = _summary(parts, "by size of job", lambda r: f"{r['measure']} of {r['scope']}")
     if any(r["scope"] == GPU_JOBS for r in whole):
-        text += " Jobs here are GPU jobs; CPU jobs are a separate size class."
+        text += " Only GPU jobs are compared by size. CPU jobs are a separate size class."
     return text.strip() or None
 
 
@@ -51,7 +51,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
-    """Return the number of comparisons of parts with a change, and the largest changes; '' without comparisons."""
+    """Return how many comparisons show a change, with the largest changes; '' if nothing was compared."""
     judged = [r for r in rows if r["verdict"] != "too little data"]
     if not rows:
         return ""
@@ -67,7 +67,7 @@ def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
 
 
 def measures_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the relative change of every measure over all jobs, and what changed by job size."""
+    """Draw the relative change of every measure over all jobs, and the largest changes by job size."""
     whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
     charts = _charts(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
     parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
@@ -114,9 +114,9 @@ def _charts(rows: list[Row], title: str, most: int | None = None) -> list[Chart]
     zero = Mark("rule", {"color": colour("muted")}, on="x", rows=[{"change": 0}])
     note = "Dot: change from the earlier period. Line: its 95 % interval."
     if max(ends) > _FURTHEST:
-        note += " Values beyond the right edge are drawn at the edge."
+        note += " Values beyond the right edge are shown at the edge."
     if len(known) < len(rows):
-        note += " Measures that were 0 or unknown before are not shown."
+        note += " Measures that were 0 or unknown in the earlier period are not shown."
     note += f" {left} more." if left else ""
     chart = Chart(
         shown,

@@ -21,7 +21,7 @@ _PARTS = {"used": "series-3", "idle": "series-2", "unknown": "series-5"}
 """Parts of the allocated GPU-hours, with their colours."""
 
 _LITTLE = 0.5
-"""If a smaller share of the GPU-hours has telemetry, a sentence warns about it."""
+"""If telemetry covers a smaller share of the GPU-hours, a sentence says so."""
 
 
 def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -34,32 +34,32 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"Jobs took {count(held)} GPU-hours"
     if covered:
         text += (
-            f"; utilization is known for {_of(covered, held)}: {percent(used / covered)} used and"
-            f" {percent(idle / covered)} idle"
+            f". Utilization is known for {_of(covered, held)} of them: {percent(used / covered)} were used and"
+            f" {percent(idle / covered)} were idle"
         )
     else:
-        text += "; how many of them were used is unknown"
+        text += ". How many of them were used is unknown"
     lost = {
         "failed": _sum(rows, "failed_gpu_h"),
         "timed out": _sum(rows, "timeout_gpu_h"),
         "were preempted": _sum(rows, "preempted_gpu_h"),
     }
     if any(lost.values()):
-        text += f". Attempts that {_listed(lost, held)}"
+        text += f". Runs that {_listed(lost, held)}"
     worst = rows[0]
     if worst["wasted_gpu_h"]:
         wasted = f"{count(worst['wasted_gpu_h'])}"
         if worst["held_gpu_h"]:
             wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        # All GPU-hours of a failed attempt count, although it may have saved its work.
-        kept = ", if failed attempts saved nothing" if any(lost.values()) else ""
+        # All GPU-hours of a failed attempt count as wasted, although the attempt may have saved its work.
+        kept = ", if failed runs saved nothing" if any(lost.values()) else ""
         text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}{kept}"
     return text + "."
 
 
 def _listed(lost: dict[str, float], held: float) -> str:
-    """Return the GPU-hours of attempts by unsuccessful status, such as 'failed took 4 (2.0 %), those that ...'."""
+    """Describe the GPU-hours of attempts by unsuccessful status: 'failed took 4 (2.0 %), those that ...'."""
     first, *others = [(how, _of(hours, held)) for how, hours in lost.items() if hours]
     return ", ".join([f"{first[0]} took {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
 
@@ -91,7 +91,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     have = {r["part"] for r in long}
     notes = [
         "Unknown: not measured." if "unknown" in have else "",
-        drawn_note(len(shown), len(known), "who wasted most"),
+        drawn_note(len(shown), len(known), "most wasteful"),
     ]
     return Chart(
         long,
@@ -132,7 +132,7 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say what the GPU-hours cost, including idle, failed and waiting hours."""
     priced = [r for r in rows if r["cost"] is not None]
     without = sum(r["gpu_hours"] or 0 for r in rows if r["cost"] is None)
-    unpriced = f" No price fits {count(without)} further GPU-hours." if without else ""
+    unpriced = f" Another {count(without)} GPU-hours have no price." if without else ""
     if not priced:
         return unpriced.strip() or None
     currency = shorten(priced[0]["currency"], 10)
@@ -144,14 +144,14 @@ def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{count(_sum(priced, 'gpu_hours'))} GPU-hours cost {money(total)}"
     parts = [
         f"{money(_sum(priced, column))} {what}"
-        for column, what in (("idle_cost", "for GPUs seen idle"), ("failed_cost", "for attempts that failed"))
+        for column, what in (("idle_cost", "for idle GPUs"), ("failed_cost", "for failed runs"))
         if any(r[column] for r in priced)
     ]
     if parts:
         text += f", including {' and '.join(parts)}"
     waited = _sum(priced, "waiting_cost")
     if waited:
-        text += f"; the GPU-hours that jobs waited for are worth {money(waited)}"
+        text += f". The GPU-hours that jobs waited for are worth {money(waited)}"
     return f"{text}.{unpriced}"
 
 
@@ -178,6 +178,6 @@ PRESENTATIONS = (
         "money/bill",
         finding=bill_finding,
         chart=bill_chart,
-        without_rows="No attempt has GPUs and a known run time.",
+        without_rows="No GPU job has a known run time.",
     ),
 )

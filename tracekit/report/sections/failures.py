@@ -32,7 +32,7 @@ _KNOWN = 0.5
 """Minimum share of jobs with a known status for sizes to be compared."""
 
 CHANCE = 0.05
-"""If the p-value is above this, differences between shares are attributed to chance."""
+"""If the p-value is above this, differences between shares may be chance."""
 
 
 def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -66,31 +66,31 @@ def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
 
 def _compared(shares: list[Row]) -> str | None:
     """Say which sizes are unsuccessful most and least often."""
-    among = scope(shares, "jobs", what="such jobs")
+    among = scope(shares, "jobs", what="jobs with a known end")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
     if low is None or high is None:
         return None
     if len(shares) < 2:
-        return f"{_say(high)}; other sizes have fewer than {FEW} such jobs." if among else f"{_say(high)}."
+        return f"{_say(high)}. Other sizes have fewer than {FEW} of these jobs." if among else f"{_say(high)}."
     if low["share"] == high["share"] or _alike(shares):
         which = f" (sizes{among})" if among else ""
         return f"{_range(low, high)}{which}."
     return (
-        f"{_say(high)}, the most of any size{among};"
-        f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{_parts(low)}"
+        f"{_say(high)}, the largest share of any size{among}."
+        f" The share is smallest for {gpu_jobs(low['gpu_class'])}: {percent(low['share'])}{_parts(low)}"
         f"{sample_size(low['jobs'])}."
     )
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Give the shares known to have failed; most statuses are unknown, so sizes cannot be compared."""
+    """Give the known share of failures by size; most statuses are unknown, so sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
     text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"
     if any(late.values()):
         timed = [f"{percent(late.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
-        text += f"; to have run out of time: {', '.join(timed)}"
+        text += f". Known to have timed out: {', '.join(timed)}"
     return f"{text}."
 
 
@@ -99,13 +99,13 @@ def _range(low: Row, high: Row) -> str:
         alike = "are unsuccessful" if low["late"] else "fail"
         return f"All sizes {alike} equally often: {percent(low['share'])} of the jobs with a known end {_ended(low)}"
     return (
-        f"Differences may be chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"The differences may be chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
         f"{_parts(high)}{sample_size(high['jobs'])}"
     )
 
 
 def _alike(shares: list[Row]) -> bool:
-    """Return whether chance alone explains the differences between shares (chi-squared test, p at least 0.05)."""
+    """Return whether the differences between shares may be chance (chi-squared test, p at least 0.05)."""
     from scipy.special import chdtrc
 
     failed = [round(r["share"] * r["jobs"]) for r in shares]
@@ -119,7 +119,7 @@ def _alike(shares: list[Row]) -> bool:
 
 
 def _cpu(row: Row) -> str:
-    how = f"were unsuccessful{_parts(row)}" if row["late"] else "failed"
+    how = f"did not succeed{_parts(row)}" if row["late"] else "failed"
     return f"Of the CPU jobs with a known end, {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
@@ -156,7 +156,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> Chart:
         marks=[stack(18)],
         by=by,
         tips=[Tip("gpu_class", "GPUs"), Tip("end", "status"), Tip("jobs", "", ","), Tip("jobs_share", "share", ".1%")],
-        note="Includes jobs with an unknown end." if {"running", "pending", "unknown"} & {*by.colours} else "",
+        note="Jobs with an unknown end are included." if {"running", "pending", "unknown"} & {*by.colours} else "",
     )
 
 
@@ -176,8 +176,8 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     if most["unsuccessful_share"] is not None:
         late = most.get("timeout_share") or 0
-        text += f"; {percent(most['unsuccessful_share'])} of them never succeed"
-        text += f", {percent(late)} because they run out of time" if late else ""
+        text += f". Of these jobs, {percent(most['unsuccessful_share'])} never succeed"
+        text += f", {percent(late)} because they time out" if late else ""
     return text[0].upper() + text[1:] + "."
 
 
@@ -207,14 +207,14 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
     trials, common = sum(r["trials"] for r in rows), rows[0]
     text = (
         f"The most common reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
-        f" {count(trials)} failed attempts"
+        f" {count(trials)} failed runs"
     )
     costly = largest(rows, "rtf_demand_share")
     if costly is None:
         return text + "."
     if costly is common:
         return f"{text}, and {percent(costly['rtf_demand_share'])} of their GPU time."
-    return f"{text}; {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
+    return f"{text}. {shorten(costly['reason'])} takes the most GPU time ({percent(costly['rtf_demand_share'])})."
 
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
@@ -222,14 +222,14 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     shown = named(rows, "reason", "no reason")
     tips = [
         Tip("category"),
-        Tip("trials", "failed attempts", ","),
+        Tip("trials", "failed runs", ","),
         Tip("jobs", "", ","),
         Tip("users", "", ","),
         Tip("gpu_hours", "GPU-hours", ",.1f"),
     ]
     return [
-        amounts(shown, value="trials", axis_title="failed attempts", tips=tips, hue="status-failed"),
-        amounts(shown, value="gpu_hours", axis_title="GPU-hours of failed attempts", tips=tips),
+        amounts(shown, value="trials", axis_title="failed runs", tips=tips, hue="status-failed"),
+        amounts(shown, value="gpu_hours", axis_title="GPU-hours of failed runs", tips=tips),
     ]
 
 
@@ -242,18 +242,18 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     late = sum(r.get("timeouts") or 0 for r in rows)
     which = "failed or timed out" if late else "failed"
     text = (
-        f"Half of the attempts of {gpu_jobs(common['gpu_class'])} that {which} did so within"
+        f"Half of the runs of {gpu_jobs(common['gpu_class'])} that {which} did so within"
         f" {duration(max(common['p50_s'], 0))}{sample_size(common['failures'])}"
     )
     lost = sum(r["gpu_hours_lost"] or 0 for r in rows)
     worst = largest(rows, "gpu_hours_lost")
     if not lost or worst is None:
         return text + "."
-    share = f"{percent(worst['gpu_hours_lost'] / lost)} of them in {gpu_jobs(worst['gpu_class'])}"
+    share = f"{percent(worst['gpu_hours_lost'] / lost)} of them for {gpu_jobs(worst['gpu_class'])}"
     every = sum(r["failures"] for r in rows)
-    told = f"; {count(late)} of these {counted(every, 'attempts')} timed out" if late else ""
-    tried = " (including retried ones)" if facts.retried else ""
-    return f"{text}. All attempts that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
+    told = f". Of these {counted(every, 'runs')}, {count(late)} timed out" if late else ""
+    tried = " (including runs that were retried)" if facts.retried else ""
+    return f"{text}. All runs that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -267,7 +267,7 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> Chart:
         title="run time to failure (log scale)",
         by=by,
         tips=[Tip("gpu_class", "GPUs"), Tip("failures", "", ",")],
-        note="Dot: median; lines: to the 90th and the 95th percentile.",
+        note="Dot: median. Lines: up to the 90th and the 95th percentile.",
     )
 
 
@@ -277,15 +277,15 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["gpu_hours_lost"]:
         return None
     whose = f"of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "of jobs without a user"
-    tried = " (including retried ones)" if facts.retried else ""
-    text = f"Failed attempts {whose}{tried} took the most GPU time, {count(worst['gpu_hours_lost'])} GPU-hours"
+    tried = " (including runs that were retried)" if facts.retried else ""
+    text = f"Failed runs {whose}{tried} took the most GPU time, {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
     if not worst["failed_share"]:
-        return f"{text}; none of the jobs failed in the end{sample_size(worst['jobs'])}."
+        return f"{text}. None of these jobs failed in the end{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
-    return f"{text}; {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
+    return f"{text}. Of these jobs, {percent(worst['failed_share'])} {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -300,11 +300,11 @@ def by_user_chart(rows: list[Row], _: TraceFacts) -> Chart:
     return amounts(
         named(losers, "user", "no user"),
         value="gpu_hours_lost",
-        axis_title="GPU-hours of failed attempts",
+        axis_title="GPU-hours of failed runs",
         tips=tips,
         hue="status-failed",
         total=len(losers),
-        what="users who lose most",
+        what="users who lose most GPU-hours",
     )
 
 

@@ -1,4 +1,4 @@
-"""Node failures: nodes that fail more than by chance, the cost and times of outages, and their effect on gangs."""
+"""Node failures: suspect nodes, and when outages occur, what they cost and which gangs they hit."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    counted = "counting the failures of one session once"
+    counted = "failures of one session count once"
     bad = [r for r in judged if r["suspect"]]
     if not bad:
         return (
-            f"No node has more failed attempts than chance explains ({counted}); the most suspect node is"
+            f"No node has more failed runs than chance explains ({counted}). The most suspect node is"
             f" {_against(judged[0])}.{' For outages, see below.' if facts.outages else ''}"
         )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"On {where} attempts fail more often than chance explains ({counted}): {listed}{more}."
+    return f"On {where}, runs fail more often than chance explains ({counted}): {listed}{more}."
 
 
 def _against(row: Row) -> str:
     late, name = row.get("timed_out_attempts") or 0, shorten(row["node_id"], 30)
-    # The rows do not record which trials timed out, only whether none, some or all attempts did.
+    # The rows do not record which trials timed out, only whether none, some or all of the attempts did.
     ended = "failed" if not late else "timed out" if late == row["failed_attempts"] else "failed or timed out"
     return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 
@@ -63,16 +63,16 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> Chart:
             Tip("failed_trials", "failures", ","),
             Tip("expected_failed_trials", "expected", ",.1f"),
             Tip("trials", "", ","),
-            Tip("failed_attempts", "failed attempts", ","),
+            Tip("failed_attempts", "failed runs", ","),
             Tip("attempts", "", ","),
             Tip("adjusted_p_value", "adjusted p-value", ".2g"),
         ],
-        note=f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: at equal risk.",
+        note=f"Shown: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: equal risk.",
     )
 
 
 def _judged(rows: list[Row], column: str, bad: str, other: str) -> tuple[list[Row], Hues]:
-    """Return rows with a 'verdict' in words that depends on a boolean column, and the colours of the verdicts."""
+    """Add a 'verdict' in words for a boolean column to the rows; also return the colours of the verdicts."""
     judged = [{**row, "verdict": bad if row[column] else other} for row in rows]
     colours, have = {bad: colour("status-failed"), other: colour("series-1")}, {row["verdict"] for row in judged}
     return judged, Hues("verdict", {words: hue for words, hue in colours.items() if words in have})
@@ -94,7 +94,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     took = f"{whole_hours(known['down_node_h'])} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
     text = (
         f"The {counted(known['nodes'], 'nodes')} were in service {percent(share)} of the time;"
-        f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
+        f" {counted(known['outages'], 'outages')} on {counted(known['nodes_hit'], 'nodes')} cost {took}"
     )
     most = known["most_down_at_once"]
     return f"{text}, at most {counted(most, 'nodes')} at once."
@@ -114,11 +114,11 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["nodes_down"]:
         return None
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
-    if worst["span_h"] < 1:  # the log covers only hours, so the day says nothing
+    if worst["span_h"] < 1:  # the log covers only some hours, so the day carries no information
         return f"On average {_nodes(mean)} out of service."
     at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
-        f"On average {_nodes(mean)} out of service; the most, {count(round(worst['nodes_down'], 1))}, in the"
+        f"On average {_nodes(mean)} out of service. The maximum was {count(round(worst['nodes_down'], 1))}, in the"
         f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at}."
     )
 
@@ -155,7 +155,7 @@ def _through_time(rows: list[Row], x: Axis, facts: TraceFacts) -> Chart:
             Tip("nodes", "nodes out of service", ",.1f"),
             Tip("share", "of all nodes", ".1%"),
         ],
-        title="nodes out of service, average of each span",
+        title="Nodes out of service, average of each span",
         wide=True,
     )
 
@@ -164,7 +164,7 @@ def _node_strips(nodes: list[Row], spans: int, x: Axis, facts: TraceFacts) -> Ch
     labels = _labels(nodes)
     darker = {"field": "share", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.15, 1]}}
     mark = Mark("rect", {"color": colour("status-failed")}, x2="to", channels={"opacity": darker})
-    note = f"The {count(len(labels))} nodes that were out longest, in {spans} spans; darker means longer."
+    note = f"The {count(len(labels))} nodes that were out longest, in {spans} spans. Darker means longer."
     return Chart(
         [
             {**_span(r, facts), "node": labels[r["rank"]], "share": round(r["down_share"], 4), "hours": r["down_h"]}
@@ -176,10 +176,10 @@ def _node_strips(nodes: list[Row], spans: int, x: Axis, facts: TraceFacts) -> Ch
         tips=[
             moment_tip(facts, "from"),
             Tip("node"),
-            Tip("share", "of the span out of service", ".0%"),
+            Tip("share", "share of the span out of service", ".0%"),
             Tip("hours", "hours", ",.1f"),
         ],
-        title="when each of the worst nodes was out of service",
+        title="When each of the worst nodes was out of service",
         note=note,
         wide=True,
     )
@@ -201,7 +201,7 @@ def _span(row: Row, facts: TraceFacts) -> dict[str, Any]:
 
 
 _CAUSES = 12
-"""Maximum number of causes drawn."""
+"""Maximum number of causes shown."""
 
 
 def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -212,13 +212,13 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     text = f"Nodes were out of service {counted(events, 'times')}"
     if going_on:
-        text += f" ({count(going_on)} of them without an end in the log)"
+        text += f" ({count(going_on)} of these times do not end in the log)"
     of, words = _hours_known(out)
     lost = sum(r[of] or 0 for r in out)
     worst = largest(out, of)
     if not lost or worst is None:
         return f"{text}."
-    why = f"because of {shorten(worst['cause'], 30)}" if worst["cause"] else "without a stated reason"
+    why = f"because of {shorten(worst['cause'], 30)}" if worst["cause"] else "without a recorded reason"
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
     if len(out) == 1:
         return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
@@ -233,7 +233,7 @@ def _hours_known(rows: list[Row]) -> tuple[str, str]:
 
 
 def cause_shares(rows: list[Row], hours: str) -> list[Row]:
-    """Return the causes in failures/out_of_service, without causes of degraded nodes, most hours first.
+    """Return the causes in failures/out_of_service, except those of degraded nodes, with the most hours first.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def out_of_service_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         axis_title="share",
         key="label",
         title="cause",
-        note=drawn_note(len(shown), len(shares), "causes with most hours"),
+        note=drawn_note(len(shown), len(shares), "causes with the most hours"),
     )
 
 
@@ -285,8 +285,8 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest: it was in service {share} of the time (all nodes:"
-        f" {percent(mean)}). {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
+        f"{shorten(worst['node_id'], 40)} was out of service longest: it was in service {share} of the time, all nodes"
+        f" {percent(mean)}. {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
         " out at least once."
     )
 
@@ -307,30 +307,30 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 CHANCE = 0.05
-"""If the p-value is above this, simultaneous failures are attributed to chance."""
+"""If the p-value is above this, simultaneous failures may be chance."""
 
 
 def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how long a node works until it fails, and how the failure rate depends on that time."""
+    """Say how long a node works until it fails, and how the failure rate changes over that time."""
     every = next((r for r in rows if r["cause"] == "all"), None)
     if every is None or every["mean_h"] is None:
         return None
     text = (
         f"A node worked {duration(every['mean_h'] * 3600)} on average until it failed, based on"
-        f" {counted(every['failures'], 'failures')} of {count(every['failed_nodes'])} of the"
+        f" {counted(every['failures'], 'failures')} on {count(every['failed_nodes'])} of the"
         f" {counted(every['nodes'], 'nodes')}"
     )
     what = _law(every)
-    return f"{text}; {what}." if what else f"{text}."
+    return f"{text}. {what[0].upper()}{what[1:]}." if what else f"{text}."
 
 
 def _law(row: Row) -> str:
     shape = row["weibull_shape"]
     return {
         "exponential": "one rate fits all nodes, however long they have worked",
-        "weibull": "the failure rate is highest when a node has just come back, and then falls"
+        "weibull": "the failure rate is highest when a node has just come back into service, and then falls"
         if shape is not None and shape < 1
-        else "the failure rate rises with the time since a node came back",
+        else "the failure rate rises with the time since a node came back into service",
         "gamma": "nodes differ in how often they fail",
         "two_kinds": "a few nodes fail far more often than the rest",
     }.get(row["preferred"], "")
@@ -342,7 +342,7 @@ def lemon_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     lemons = [r for r in rows if r["lemon"]]
     if not lemons:
-        return "No node is certain to fail much more often than the others: the differences may be chance."
+        return "No node clearly fails much more often than the others: the differences may be chance."
     listed = ", ".join(
         f"{shorten(r['node_id'], 30)} ({counted(r['failures'], 'failures')}, {count(round(r['expected_failures'], 1))}"
         " expected)"
@@ -359,8 +359,8 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> Chart:
     shown, by = _judged(shown, "lemon", "lemon", "may be chance")
     x = number("shrunk_per_1000_d", "failures per 1,000 days")
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
-        " rate of all nodes; line: its 95 % interval."
+        f"Shown: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: cautious rate, shrunk towards the"
+        " rate of all nodes. Line: its 95 % interval."
     )
     return Chart(
         shown,
@@ -380,14 +380,14 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say whether nodes fail together more often than chance explains, and whether nodes of the same rack do."""
+    """Say whether nodes, and nodes of the same rack, fail together more often than chance explains."""
     every = [r for r in rows if r["cause"] == "all"]
     whole = next((r for r in every if (r["nodes_of"], r["chance"]) == ("any", "times")), None)
     if whole is None or not whole["pairs"]:
         return None
     pairs = f"{counted(whole['pairs'], 'pairs')} of node failures began within an hour of each other"
     if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
-        return f"{pairs}, no more than expected by chance."
+        return f"{pairs}, which is no more than expected by chance."
     text = (
         f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), with at"
         f" most {counted(whole['largest_group'], 'nodes')} together"
@@ -396,7 +396,7 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
         return f"{text}."
     if rack["p_value"] > CHANCE:
-        return f"{text}. No evidence shows that nodes of one rack fail together more often than others."
+        return f"{text}. There is no evidence that nodes of one rack fail together more often than other nodes."
     return f"{text}. Nodes of one rack did so {count(round(rack['ratio'], 1))} times as often as any nodes."
 
 
@@ -408,10 +408,10 @@ def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
     wide = max(known, key=lambda r: r["nodes"])
     middle = next((r for r in known if r["nodes"] ** 2 >= wide["nodes"] and r is not wide), None)
     first, *others = [r for r in (middle, wide) if r is not None]
-    gang = f"a gang of {counted(first['nodes'], 'nodes')}"
-    text = f"The chance that {gang} loses one within a day is {percent(first['hit_share'])}"
+    job = f"a job on {counted(first['nodes'], 'nodes')}"
+    text = f"The probability that {job} loses a node within a day is {percent(first['hit_share'])}"
     for row in others:
-        text += f", and {percent(row['hit_share'])} for {counted(row['nodes'], 'nodes')}"
+        text += f", and {percent(row['hit_share'])} for a job on {counted(row['nodes'], 'nodes')}"
     return f"{text} ({percent(wide['independent_share'])} if nodes failed independently)."
 
 
@@ -422,7 +422,7 @@ _LINES = {
 
 
 def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
-    """Draw the probability by gang size that a gang is hit, next to the probability with independent nodes."""
+    """Draw the probability that a gang is hit, by gang size, next to the probability with independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
     if len(known) < 2:
         return None
@@ -437,7 +437,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         shown,
         x=Axis(
             "nodes",
-            "nodes of the gang",
+            "nodes of the job",
             scale={"type": "log", "base": 2, "domain": [sizes[0], sizes[-1]], "nice": False},
             labels={"values": sizes, "format": ",", "labelOverlap": "greedy"},
         ),
@@ -446,7 +446,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         height=220,
         by=Hues("what", {words: colour(hue) for words, hue in _LINES.values()}),
         tips=[Tip("nodes", "", ","), Tip("what"), Tip("share", "hit within a day", ".1%")],
-        note="For gangs on neighbouring nodes, whether or not such a gang ran.",
+        note="For jobs on neighbouring nodes, whether or not such a job ran.",
     )
     return named_in_last(chart, sizes[-1])
 

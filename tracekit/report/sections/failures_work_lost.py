@@ -1,4 +1,4 @@
-"""Failures: work lost in interrupted attempts, and how the allocated GPU-hours were used."""
+"""Failures: the work that interrupted attempts lose, and how the allocated GPU-hours are used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAUSES = 12
 """Maximum number of bars."""
 
 _ALL = 1 - 1e-9
-"""If at least this share of the attempts' GPU-hours is lost, all of it counts as lost."""
+"""If at least this share of the attempts' GPU-hours is lost, the attempts count as having saved nothing."""
 _WHOLE = 0.995
 """If utilization is known for at least this share of the GPU-hours, the rest is not mentioned."""
 
@@ -28,13 +28,13 @@ _PARTS = {
     "idle_gpu_hours": ("idle", "status-unknown"),
     "lost_gpu_hours": ("lost", "status-failed"),
     "start_up_gpu_hours": ("start-up", "status-cancelled"),
-    "queued_gpu_hours": ("waiting for parts of the gang", "status-pending"),
+    "queued_gpu_hours": ("waiting for the rest of the gang", "status-pending"),
 }
 """Parts of the allocated GPU-hours, in stacking order, with label and colour."""
 
 
 def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much work interrupted attempts lost, and which cause cost most."""
+    """Say how much work interrupted attempts lost, and which cause was the most expensive."""
     lost = sum(r["lost_gpu_hours"] or 0 for r in rows)
     worst = largest(rows, "lost_gpu_hours")
     if not lost or worst is None:
@@ -44,9 +44,9 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     held = sum(r["gpu_hours"] or 0 for r in rows)
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
-        f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of all allocated GPU-hours; {percent(worst['lost_gpu_hours'] / lost)} of the loss is from"
-        f" attempts that ended as '{_end(worst)}'."
+        f"{counted(attempts, 'runs')} {were} cut short and lost {count(lost)} GPU-hours {saved}, or"
+        f" {percent(of_all)} of all allocated GPU-hours. Runs that ended as '{_end(worst)}' account for"
+        f" {percent(worst['lost_gpu_hours'] / lost)} of the loss."
     )
 
 
@@ -68,9 +68,9 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> Chart:
             Tip("label", "ended as"),
             Tip("attempts", "", ","),
             Tip("lost_gpu_hours", "GPU-hours lost", ",.0f"),
-            Tip("lost_share", "of all GPU-hours", ".1%"),
+            Tip("lost_share", "share of all GPU-hours", ".1%"),
         ],
-        note=drawn_note(len(shown), len(known), "that lost most"),
+        note=drawn_note(len(shown), len(known), "largest losses"),
     )
 
 
@@ -88,9 +88,9 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     most = "" if sure else "at most "
     text = f"Of {count(held)} allocated GPU-hours, {most}{percent(every['goodput_share'])} were useful"
     if known:
-        text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
+        text += ". " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
-        text += f". Utilization is known for {percent(seen)} of the hours that may have been useful"
+        text += f". Utilization is known for {percent(seen)} of the hours that count as useful"
     if unknown:
         text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."
@@ -98,13 +98,13 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 _BECAME = {
     "idle_gpu_hours": "were idle",
-    "lost_gpu_hours": "were lost, if nothing was saved, by attempts that were cut short",
+    "lost_gpu_hours": "were lost in runs that were cut short, if nothing was saved",
     "start_up_gpu_hours": "went into start-up",
-    "queued_gpu_hours": "were allocated while parts of the gang waited",
+    "queued_gpu_hours": "were allocated while part of the gang still waited",
 }
 _UNKNOWN = {
     "idle_gpu_hours": "how busy GPUs were",
-    "lost_gpu_hours": "how attempts ended",
+    "lost_gpu_hours": "how runs ended",
     "start_up_gpu_hours": "how long start-up took",
     "queued_gpu_hours": "when the last part of a gang started",
 }
@@ -138,7 +138,7 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> Chart:
             Tip("hours", "GPU-hours", ",.0f"),
             Tip("share", "", ".1%"),
         ],
-        note="'Useful' includes hours whose use is unknown.",
+        note="'Useful' includes hours with unknown utilization.",
     )
 
 
@@ -146,14 +146,14 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the effective training time ratio of small and large gangs with enough jobs."""
     told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= SEVERAL]
     if not told:
-        return f"No size has {SEVERAL} jobs of an hour or more, so the chart shows mostly chance." if rows else None
+        return f"No size has {SEVERAL} jobs of an hour or more, so the chart shows mostly noise." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
-        f"With hourly checkpoints, jobs of {_size(wide)} make progress in {percent(wide['ettr'])} of the time since"
+        f"With hourly checkpoints, jobs of {_size(wide)} make progress for {percent(wide['ettr'])} of the time since"
         f" submission{_ends(wide)}{sample_size(wide['jobs'])}"
     )
     if small is not wide:
-        text += f", jobs of {_size(small)} in {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
+        text += f", and jobs of {_size(small)} for {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
     return f"{text}."
 
 
@@ -169,7 +169,7 @@ def _ends(row: Row) -> str:
 
 
 def ettr_chart(rows: list[Row], _: TraceFacts) -> Chart:
-    """Draw the ratio of each gang size with its interval, and the ratio expected from the failure rate."""
+    """Draw the ratio for each gang size with its interval, and the ratio expected from the failure rate."""
     known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
     colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
     measured: dict[str, Any] = {"color": colours["measured"]}
@@ -191,7 +191,7 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> Chart:
             Tip("ettr", "measured", ".1%"),
             Tip("expected_ettr", "expected", ".1%"),
         ],
-        note="Line: 95 % interval; jobs of an hour or more.",
+        note="Line: 95 % interval. Only jobs of an hour or more.",
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _LEVEL = 0.05
-"""If the p-value is at most this, a misfit counts as more than chance."""
+"""If the p-value is at most this, a misfit is not due to chance."""
 _FAMILIES = {
     "expon": "an exponential",
     "lognorm": "a lognormal",
@@ -67,7 +67,7 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     part = whole.get("p_jobs")
     of = "" if part is None or part >= whole["jobs"] else f" of {count(part)} of these jobs"
     more = "more" if whole["p"] <= _LEVEL else "no more"
-    return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
+    return f"{text} A test{of} finds {more} misfit than expected by chance (p = {whole['p']:.2g})."
 
 
 def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
@@ -79,14 +79,14 @@ def family_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     return bars(
         shown,
         measures={"ks": "largest gap (KS)"},
-        axis_title="largest gap of fitted and observed share, KS",
+        axis_title="largest gap between fitted and observed share (KS)",
         values=order,
-        note="Run time until the end, fitted against observed; shorter bars mean a better fit.",
+        note="Run time until the end, fitted against observed. Shorter bars mean a better fit.",
     )
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the median and the 99th percentile of all jobs, observed and fitted."""
+    """Give the observed and fitted median and 99th percentile over all jobs."""
     by = {r["share"]: r for r in rows if r["gpu_class"] == _ALL}
     if 0.5 not in by:
         return None
@@ -94,35 +94,35 @@ def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
     cut = " (including jobs with an unknown end)" if middle.get("censored_share") else ""
     text = (
         f"Half of all jobs{cut} run for at most"
-        f" {duration(middle['observed_s'])}; the fit says {duration(middle['fitted_s'])}."
+        f" {duration(middle['observed_s'])} ({duration(middle['fitted_s'])} in the fit)."
     )
     if 0.99 not in by:
         return text
     last = by[0.99]
     return (
-        f"{text} One job in a hundred runs for more than {duration(last['observed_s'])}; the fit says"
-        f" {duration(last['fitted_s'])}."
+        f"{text} One job in a hundred runs for more than {duration(last['observed_s'])}"
+        f" ({duration(last['fitted_s'])} in the fit)."
     )
 
 
 def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the distribution of all jobs, and for size classes the distribution, log-log survival, and quantiles."""
+    """Draw the distribution over all jobs and, for size classes, the distribution, log-log survival and quantiles."""
     whole = [{**r, "what": "all"} for r in rows if r["gpu_class"] == _ALL]
     split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
-    marks = "Points are observed, lines fitted."
+    marks = "Points are observed, lines are fitted."
     beyond = marks
     if any(r["observed_s"] == 0 for r in rows):
-        marks += " 0 includes run times that were rounded to 0."
+        marks += " The value 0 includes run times that were rounded to 0."
         beyond += " Run times that were rounded to 0 are left of the axis."
     alone, sizes = Hues("what", {"all": colour("series-1")}), size_hues(split, "what")
     charts = []
     for own, by, title in ((whole, alone, "All jobs"), (split, sizes, "By size")):
         if own:
             charts.append(curves(own, "below", by, title=title, note=marks))
-            charts.append(curves(own, "beyond", by, title=f"{title}: how many run longer", note=beyond))
+            charts.append(curves(own, "beyond", by, title=f"{title}: share that runs longer", note=beyond))
     note = (
-        "Each point is a quantile of the run time: fitted on the horizontal axis, observed on the vertical axis. On the"
-        " dashed line both are equal."
+        "Each point is a quantile of the run time, fitted on the horizontal axis and observed on the vertical axis. On"
+        " the dashed line, both are equal."
     )
     if charts:
         charts.append(against(split or whole, sizes if split else alone, title="Observed against fitted", note=note))
@@ -130,7 +130,7 @@ def match_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the mean rate, the busiest and the quietest hour of the week, and the deviation of observed hours."""
+    """Give the mean rate, the busiest and the quietest hour of the week, and how far observed hours deviate."""
     week_rows, known = _weekly(rows)
     rates = axis_values(week_rows, ("fitted",))
     if not rates:
@@ -139,26 +139,26 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
     batches = counted(sum(rates) / len(rates), "batches")
     arrive = "arrive" if batches.endswith("es") else "arrives"
     text = (
-        f"{_unequal(rows[0])}On average {batches} (jobs submitted at the same moment) {arrive} in an hour by the fitted"
-        " rate"
+        f"{_unequal(rows[0])}By the fitted rate, an average of {batches} (jobs submitted at the same moment) {arrive}"
+        " per hour"
     )
     if high - low < 1e-9 * high:
-        return f"{text}, the same at all hours.{_off(week_rows)}"
+        return f"{text}, with the same rate at all hours.{_off(week_rows)}"
     daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
     busy, quiet = (_when(rates.index(rate), known=known, daily=daily) for rate in (high, low))
     return f"{text}: {count(high)} in the busiest hour{busy}, {count(low)} in the quietest{quiet}.{_off(week_rows)}"
 
 
 def _unequal(row: Row) -> str:
-    """Return a warning if the rate changes so much over the log that no week is like the mean week."""
+    """Warn if the rate changes so much over the log that no week is like the mean week."""
     if row.get("half_days") is None:
         return ""
     end = "last" if row["growth"] > 1 else "first"
     days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
-        f"Half of all batches arrive in the {end} {days} of the log, with a fitted rate that"
-        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and few of them"
-        " look like it. "
+        f"Half of all batches arrive in the {end} {days} of the log, because the fitted rate"
+        f" {growth_words(row['growth'])} over the log. The week below is the mean of very different weeks, and few of"
+        " them look like it. "
     )
 
 
@@ -166,15 +166,15 @@ def _off(week_rows: list[Row]) -> str:
     gaps = [abs(r["observed"] - r["fitted"]) for r in week_rows if r["observed"] is not None]
     if not gaps:
         return ""
-    away = f"{counted(sum(gaps) / len(gaps), 'batches')} away from the fitted rate"
+    away = f"off by {counted(sum(gaps) / len(gaps), 'batches')} from the fitted rate"
     if len(gaps) == 1:
-        return f" The one observed hour is {away}."
+        return f" The only observed hour is {away}."
     hours = "The observed hours of the week" if len(gaps) == len(week_rows) else f"The {len(gaps)} observed hours"
     return f" {hours} are {away} on average."
 
 
 def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
-    """Return the rates hour by hour from the first day on, and whether days and hours are known."""
+    """Return the hourly rates from the first day on, and whether days and hours are known."""
     days = [name for name in rows[0] if name not in {"hour", "rate", "growth", "half_days"}]
     by = {(r["rate"], int(r["hour"])): r for r in rows}
     found = [
@@ -198,11 +198,11 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
 
 
 def rate_chart(rows: list[Row], _: TraceFacts) -> Chart:
-    """Draw observed and fitted batches through the week."""
+    """Draw the observed and fitted number of batches over the week."""
     week_rows, known = _weekly(rows)
-    title = "hour of the week" if known else "hour of the week, counted from the log's first"
+    title = "hour of the week" if known else "hour of the week, from the log's first hour"
     seen = any(r["observed"] is not None for r in week_rows)
-    note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
+    note = "Line: fitted rate. Points: observed mean for each hour of the week." if seen else "Line: fitted rate."
     return weekly_rates_chart(week_rows, title=title, known=known, note=note)
 
 
@@ -221,29 +221,29 @@ def process_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         name = next((n for n in excluding if (by[n]["ratio"] > 1) == more), None)
         if name is not None:
             return (
-                f"Batches of jobs come {comes}: {texts[name]} {same}, {'more' if more else 'less'} than chance would"
-                f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen, facts.ingested)}"
+                f"Batches of jobs arrive {comes}: {texts[name]} {same}, {'more' if more else 'less'} than expected by"
+                f" chance (p = {by[name]['p']:.2g}). {_drawn(by, chosen, facts.ingested)}"
             )
     return (
         f"Batches of jobs seem to arrive independently of each other: {' and '.join(texts.values())} {same}, no more"
-        f" than by chance. {_drawn(by, chosen, facts.ingested)}"
+        f" than expected by chance. {_drawn(by, chosen, facts.ingested)}"
     )
 
 
 _VARIED = {
-    "dispersion_of_hourly_counts": "their number in an hour varies",
+    "dispersion_of_hourly_counts": "their number per hour varies",
     "squared_variation_of_gaps": "the times between them vary",
 }
 
 
 def _drawn(by: dict[str | None, Row], chosen: str, tenant: Tenant) -> str:
-    """Return a sentence on the process that the model uses."""
+    """Describe the process that the model uses."""
     if chosen == "poisson":
         return "So the model uses independent arrivals."
     if chosen == "sessions":
         return (
-            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (of one {tenant.one} if"
-            f" users are unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
+            f"The model uses sessions: on average {count(by['size']['value'])} jobs of one user (or {tenant.one}, if"
+            f" users are unknown), each at most {count(by['threshold_s']['value'])} s after the previous one."
         )
     if chosen == "mmpp":
         calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))
@@ -266,10 +266,10 @@ def scores_finding(rows: list[Row], _: TraceFacts) -> str | None:
         f" {count(best['mean_rank'])} among {len(ranked)} workloads."
     )
     if ranked[0] is not best:
-        text += f" A naive workload ({ranked[0]['workload']}) comes closer: the log is a poor guide to what follows."
+        text += f" A naive workload ({ranked[0]['workload']}) comes even closer, so the log predicts later jobs poorly."
     mine, log = best.get("wait_fifo_mean_s"), rows[0].get("wait_fifo_mean_s")
     if mine is not None and log is not None:
-        text += f" Replayed under FIFO, its jobs wait {duration(mine)} on average, the log's jobs {duration(log)}."
+        text += f" Replayed under FIFO, its jobs wait {duration(mine)} on average, and the log's jobs {duration(log)}."
     return text
 
 

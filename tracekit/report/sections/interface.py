@@ -1,7 +1,7 @@
-"""The interface of section modules: how they provide sentences and charts, and how a report gets them.
+"""The interface of section modules: how they provide sentences and charts, and how a report requests them.
 
-Each other module in this package has a tuple `PRESENTATIONS` with one entry per question, in reading order. An entry
-provides the question's sentence and its chart.
+Every other module in this package has a `PRESENTATIONS` tuple with one entry per question, in reading order. An entry
+provides the question's sentence and its charts.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a report shows the answer to a question; without a presentation, it shows only a table."""
+    """How a report shows the answer to a question. Without a presentation, it shows only a table."""
 
     name: str
     """The question's name."""
     finding: Says
-    """Returns one sentence about the rows, or None if no sentence would be true and useful."""
+    """Writes one sentence about the rows; returns None if no sentence would be true and useful."""
     chart: Draws | None = None
-    """Draws one or several charts of the rows; returns None if a chart would show nothing."""
+    """Draws one or more charts of the rows; returns None if a chart would show nothing."""
     why_empty: Says | None = None
     """Returns the reason why the rows carry no information, or None if they do."""
     without_rows: str = ""
@@ -61,19 +61,19 @@ class Presentation:
 
 
 def no_tenants(what: str) -> Says:
-    """Return a `why_empty` that says where the report shows the whole cluster if the trace has no tenants."""
+    """Return a `why_empty` that points to the results for the whole cluster if the trace has no tenants."""
 
     def why(_: list[Row], facts: TraceFacts) -> str | None:
         if facts.vcs or not facts.load:
             return None
-        return f"The trace has no {facts.tenant.spelled_many}; the {what} of the whole cluster is shown under queueing."
+        return f"The trace has no {facts.tenant.spelled_many}. The {what} of the whole cluster is shown under queueing."
 
     return why
 
 
 @cache
 def presentations() -> dict[str, Presentation]:
-    """Return the presentation of each question by name, in reading order (the PRESENTATIONS of the modules here)."""
+    """Collect the PRESENTATIONS of the modules here by question name, in reading order."""
     home = __name__.rpartition(".")[0]
     modules = [import_module(f"{home}.{m.name}") for m in pkgutil.iter_modules(import_module(home).__path__)]
     return {one.name: one for module in modules for one in getattr(module, "PRESENTATIONS", ())}
@@ -97,43 +97,43 @@ _TITLES = {
 
 _LEADS = {
     "queuing": (
-        "The wait of a job is the time from its submission to its first start. The queueing delay per attempt also"
-        " counts the time before each later attempt. One wait in ten is longer than the 90th percentile."
+        "The wait of a job is the time from its submission to its first start. The queueing delay per run also counts"
+        " the time before each later run of the job. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
-        "A job that needs several GPUs at once is a gang. Its locality is good if these GPUs are on few nodes and"
-        " hardly need the network. Each run of a job is an attempt."
+        "A job that needs several GPUs at once is a gang. Its locality is good if its GPUs are on few nodes, so that"
+        " they hardly use the network. Each run of a job is also called an attempt."
     ),
     "utilization": (
-        "A GPU is allocated while a job has it, whatever the job does with it, and busy while it computes. Its"
+        "A GPU is allocated while a job has it, even if the job does not use it, and busy while it computes. Its"
         " utilization is the share of the time in which it computes, as measured by its driver."
     ),
     "money": (
-        "A GPU-hour is one GPU allocated for an hour, whatever the job does with it. The prices come from the given"
-        " price file."
+        "A GPU-hour is one GPU allocated for an hour, even if the job does not use it. The prices come from the price"
+        " file."
     ),
-    "failures": "A failed job may be retried; each try is an attempt. GPU-hours are GPUs times hours.",
+    "failures": "A failed job may be retried. Each run is an attempt. GPU-hours are GPUs times hours.",
     "replay": (
-        "A replay submits the jobs of the log again and lets another policy decide when each one starts. The completion"
+        "A replay submits the log's jobs again and lets another policy decide when each job starts. The completion"
         " time of a job is its wait plus its run time."
     ),
     "fit": (
-        "A fit is a formula for the workload that can generate any number of synthetic jobs. The error of a fit is the"
-        " largest gap between the observed and the fitted share of jobs that run at most a given time (the"
-        " Kolmogorov-Smirnov distance, KS)."
+        "A fit is a model of the workload that can generate any number of synthetic jobs. The error of a fit is the"
+        " Kolmogorov-Smirnov distance (KS): the largest gap between the observed and the fitted share of jobs that run"
+        " at most a given time."
     ),
 }
-"""Explanations of each group's terms for new readers."""
+"""Explanations of the terms in each group, for new readers."""
 
 _OUTAGES = (
-    "An outage is a period in which a node was down, drained or in maintenance. Otherwise the node is in service; its"
-    " availability is the share of the time in which it is."
+    "An outage is a period in which a node was down, drained or in maintenance. At all other times, the node is in"
+    " service. Its availability is the share of the time in which it is in service."
 )
 """Added to the explanation of failures if the trace records when nodes were out of service."""
 
 _VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
 """Added to the explanation of queueing if the trace has VCs."""
-_TENANTS = " Jobs are grouped {by}; the quota of {a} is the number of GPUs that its jobs may use at once."
+_TENANTS = " Jobs are grouped {by}. The quota of {a} is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
 
 
@@ -144,7 +144,7 @@ def why_empty(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> 
 
 
 def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> str | None:
-    """Return one sentence about an answer, or None if no sentence would be true and useful."""
+    """Write one sentence about an answer; return None if no sentence would be true and useful."""
     one = presentations().get(name)
     if one is None:
         return None
@@ -152,14 +152,14 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> st
 
 
 def charts(name: str, rows: list[Row], facts: TraceFacts = DEFAULT_FACTS) -> list[Chart]:
-    """Return the charts of an answer that carry information; none if it has no chart or no rows."""
+    """Return the charts of an answer that carry information, or none if it has no chart or no rows."""
     one = presentations().get(name)
     drawn = one.chart(rows, facts) if one and one.chart and rows else None
     return [chart for chart in (drawn if isinstance(drawn, list) else [drawn]) if chart is not None and tells(chart)]
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:
-    """Return a question in words that fit this trace."""
+    """Word a question to fit this trace."""
     one = presentations().get(name)
     return one.without_vcs if one and one.without_vcs and not facts.vcs else question
 
@@ -170,7 +170,7 @@ def section_title(group: str) -> str:
 
 
 def section_lead(group: str, facts: TraceFacts = DEFAULT_FACTS) -> str:
-    """Return an explanation of the terms of a group of queries; '' if none is needed."""
+    """Explain the terms of a group of queries, or return '' if no explanation is needed."""
     lead = _LEADS.get(group, "")
     if group == "failures":
         return " ".join([*([_OUTAGES] if facts.outages else []), *([lead] if facts.jobs else [])])
@@ -181,13 +181,13 @@ def section_lead(group: str, facts: TraceFacts = DEFAULT_FACTS) -> str:
 
 
 def reading_order(name: str) -> tuple[int, str]:
-    """Return the sort key of a question: questions with a presentation in their order, then the others by name."""
+    """Return the sort key of a question: first questions with a presentation, in their order, then others by name."""
     known = list(presentations())
     return (known.index(name) if name in known else len(known), name)
 
 
 def sections_in_order(groups: Iterable[str]) -> list[str]:
-    """Return the groups that occur: known groups in reading order, then the others by name."""
+    """Return the groups that occur: first known groups in reading order, then others by name."""
     known = list(_TITLES)
     return sorted(set(groups), key=lambda g: (known.index(g) if g in known else len(known), g))
 
@@ -196,23 +196,23 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
     """Return the terms with their meanings, using the site's word for the tenant."""
     tenant = facts.tenant
     team = (
-        "a team's part of the cluster; its quota is the number of GPUs that it may use"
+        "a team's part of the cluster. Its quota is the number of GPUs that it may use"
         if tenant.one == VC.one
-        else f"the unit that separates teams here; the quota of {tenant.a} limits the GPUs that its jobs use at once"
+        else f"the unit that separates teams here. The quota of {tenant.a} limits the GPUs that its jobs use at once"
     )
     return [
         ("job", "What a user submits: it starts on all its GPUs at once."),
-        ("attempt", "One run of a job; a failed job may be retried."),
+        ("attempt", "One run of a job. A failed job may be retried."),
         ("gang", "The GPUs that a job needs at the same time."),
         (
             "locality",
-            "How close together the GPUs of a gang are; GPUs on few nodes hardly need the network.",
+            "How close together the GPUs of a gang are. GPUs on few nodes hardly use the network.",
         ),
         (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
         ("wait", "The time from a job's submission to its first start."),
-        ("queueing delay per attempt", "The time that an attempt waited, whether it is the first or a later one."),
-        ("90th percentile, p90", "Nine in ten values are not larger than this value."),
-        ("GPU-hour", "One GPU allocated for an hour, whatever the job does with it."),
+        ("queueing delay per run", "The time that a run waited, whether it was the job's first run or a retry."),
+        ("90th percentile, p90", "Nine in ten values are at most this large."),
+        ("GPU-hour", "One GPU allocated for an hour, even if the job does not use it."),
         (
             "allocated or held, busy",
             "A GPU is allocated while a job has it, and busy while it computes, as its driver measures.",
@@ -221,6 +221,6 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
         ("goodput", "The share of the allocated GPU time that was not start-up, lost or idle."),
         ("replay", "The jobs of the log, scheduled again under another policy."),
         ("completion time", "The wait plus the run time of a job."),
-        ("twin", "The replay whose waits come closest to the waits in the log."),
-        ("effect", "How a change would affect the recorded waits, not the waits of another replay."),
+        ("twin, simulation", "The replay whose waits come closest to the waits in the log."),
+        ("effect", "How much a change would alter the recorded waits."),
     ]

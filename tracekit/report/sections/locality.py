@@ -1,4 +1,4 @@
-"""Locality: how spreading a job over nodes, or sharing nodes, relates to its wait and its utilization."""
+"""Locality: how spreading a job over nodes and sharing nodes relate to waits and utilization."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 NODE_COUNTS = 16
-"""Maximum number of node counts drawn."""
+"""Maximum number of node counts shown."""
 
 SIZES = 8
-"""Maximum number of job sizes drawn."""
+"""Maximum number of job sizes shown."""
 
 LEAST_SAMPLES = 60
-"""Sentences leave out groups with fewer samples; in most traces, 60 samples are an hour of one GPU."""
+"""Sentences leave out groups with fewer samples. In most traces, 60 samples cover an hour of one GPU."""
 
 PAPER_SIZE = 16
 """The job size in the paper's table of spread."""
 
 _CLASSES = ("5-8", ">8")
-"""The size classes in the paper's figure; smaller jobs are rarely spread."""
+"""The size classes in the paper's figure. Smaller jobs are rarely spread over nodes."""
 
 
 def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the waits of jobs of one size class on few nodes and on more nodes."""
+    """Compare the waits of jobs of one size class between few and more nodes."""
     for gpu_class in _CLASSES:
         have = _with_known_waits(rows, gpu_class)
         if len(have) >= 2:
@@ -58,7 +58,7 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
-    """Return the rows of a class with known waits for several jobs."""
+    """Return the rows of a class in which the waits of several jobs are known."""
     return [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= SEVERAL]
 
 
@@ -67,7 +67,7 @@ def _nodes(number: int) -> str:
 
 
 def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
-    """Draw the median and 90th percentile of the first wait by number of nodes."""
+    """Draw the median and the 90th percentile of the first wait by number of nodes."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
         return None
@@ -76,7 +76,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     counts = sorted({r["node_count"] for r in shown})
     if not counts:
         return None
-    # Many-node jobs are few and vary in node count, so only the most common node counts are drawn.
+    # Jobs on many nodes are few, and their node counts vary, so only the most common node counts are shown.
     jobs = sums(shown, "node_count", "jobs")
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
@@ -114,7 +114,7 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _waited(rows: list[Row], gpu_class: str) -> str:
-    """Compare the mean first wait of spread and compact jobs of a class, over jobs with known waits."""
+    """Compare the mean first wait of spread and compact jobs of a class, if their waits are known."""
     own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_queue_s"] is not None]
     kinds = [[r for r in own if (r["relaxation"] > 1) == wide] for wide in (True, False)]
     waits = [sum(r["waits"] for r in kind) for kind in kinds]
@@ -122,13 +122,13 @@ def _waited(rows: list[Row], gpu_class: str) -> str:
         return ""
     wide, close = (sum(r["waits"] * r["mean_queue_s"] for r in kind) / n for kind, n in zip(kinds, waits, strict=True))
     return (
-        f" They waited {duration(wide)} on average{sample_size(waits[0])}, the others of this size {duration(close)}"
+        f" They waited {duration(wide)} on average{sample_size(waits[0])}, other jobs of this size {duration(close)}"
         f"{sample_size(waits[1])}."
     )
 
 
 def _spread_shares(rows: list[Row]) -> list[Row]:
-    """Return the number of jobs and the share of jobs on more nodes than needed, by size class."""
+    """Return the number of jobs and the share on more nodes than needed, by size class."""
     jobs = sums(rows, "gpu_class", "jobs")
     wide = sums((row for row in rows if row["relaxation"] > 1), "gpu_class", "jobs")
     return [{"gpu_class": c, "jobs": jobs[c], "share": wide.get(c, 0) / jobs[c]} for c in GPU_CLASSES if c in jobs]
@@ -142,7 +142,7 @@ def relaxation_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Compare attempts of one size on the fewest and on the most nodes."""
+    """Compare attempts of one size between the fewest and the most nodes."""
     known = [r for r in rows if r["samples"] >= LEAST_SAMPLES]
     sizes: dict[float, list[Row]] = {}
     for row in known:
@@ -150,26 +150,26 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     several = {size: own for size, own in sizes.items() if len(own) >= 2}
     if not several:
         return None
-    # Prefer the paper's size, otherwise the size with the most samples.
+    # Prefer the paper's size. Otherwise, use the size with the most samples.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"Attempts of {gpus(size)} kept them {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"Runs with {gpus(size)} used them {few['mean_pct']:.1f} % on average on {_nodes(few['node_count'])}"
         f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}"
         f"{_beware(seen)}."
     )
 
 
 def _seen(row: Row, attempts: int | None) -> str:
-    of = "" if attempts is None else f" of {counted(attempts, 'attempts')}"
+    of = "" if attempts is None else f" of {counted(attempts, 'runs')}"
     return f" ({count(row['samples'])} samples{of})"
 
 
 def _beware(attempts: list[int | None]) -> str:
-    """Return a warning if many samples come from few attempts, because samples of one attempt are similar."""
+    """Warn if many samples come from few attempts, because samples of one attempt are similar."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return "; these are too few attempts to tell why" if few else ""
+    return ". With so few runs, the difference may have other causes" if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -179,7 +179,7 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> Chart:
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
     shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     left = len(rows) - len(shown)
-    note = f"The table has {left} more combinations of size and nodes." if left else ""
+    note = f"The table has {left} more combinations of size and node count." if left else ""
     tips = [Tip("layout", "GPUs and nodes")]
     return tails(shown, names("layout", [r["layout"] for r in shown], step=26), tips, note=note)
 
@@ -188,21 +188,21 @@ _ALONE, _SHARED = "alone on its nodes", "sharing a node"
 
 
 def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Compare exclusive and shared nodes for the size with most samples of both."""
+    """Compare exclusive and shared nodes for the size with the most samples of both."""
     alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
     beside = {r["gpu_count"]: r for r in rows if r["colocated"]}
     if not rows:
         return None
     if not beside or not alone:
-        return "No two jobs ever had GPUs of the same node at the same time." if alone else None
+        return "No two jobs ever used GPUs of the same node at the same time." if alone else None
     both = [g for g in alone if g in beside and min(alone[g]["samples"], beside[g]["samples"]) >= LEAST_SAMPLES]
     if not both:
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
-    own = "Attempts" if seen is None else counted(seen, "attempts")
+    own = "Runs" if seen is None else counted(seen, "runs")
     return (
-        f"{own} of {gpus(size)} kept them {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
+        f"{own} with {gpus(size)} used them {alone[size]['mean_pct']:.1f} % on average while alone on their nodes,"
         f" and {beside[size]['mean_pct']:.1f} % while sharing a node{_beware([seen])}."
     )
 

@@ -1,4 +1,4 @@
-"""Overview: what the trace contains, how jobs end, how large they are, and when they are submitted."""
+"""Overview: what the trace contains, and how large jobs are, when they are submitted and how they end."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
             for kind, name in (("GPU", "gpu_median_run_s"), ("CPU", "cpu_median_run_s"))
             if name in known
         ]
-        text += f"; {', '.join(halves)}" if halves else ""
+        medians = " and ".join(halves)
+        text += f". {medians[0].upper()}{medians[1:]}" if medians else ""
     elif value.get("median_run_s") is not None:
-        text += f"; half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
+        text += f". Half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
     return text + "."
 
 
@@ -54,9 +55,9 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if done is None:
         return None
     share, jobs = _kind(rows)
-    whole = "them" if share == _GPU_SHARE else "all"
+    whole = "the GPU jobs" if share == _GPU_SHARE else "all jobs"
     beside = done.get("cpu_jobs_share") if share == _GPU_SHARE else None
-    cpu = f" (of the CPU jobs {percent(beside)})" if beside is not None else ""
+    cpu = f" ({percent(beside)} of the CPU jobs)" if beside is not None else ""
     text = f"{percent(done[share])} of the {jobs} completed{cpu}"
     if done["gpu_hours_share"] is None:
         return text + "."
@@ -66,13 +67,14 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
         who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
-        text += f"; {who} are {percent(other[share])} of {whole} and took {percent(other['gpu_hours_share'])}"
+        text += f". {who[0].upper()}{who[1:]} make up {percent(other[share])} of {whole} and took"
+        text += f" {percent(other['gpu_hours_share'])}"
         second = {"failed": "timeout", "timeout": "failed"}.get(other["status"])
         row = by.get(second) if second else None
         if row is not None and row[share]:
-            part = f", {percent(row[share])}, took {percent(row['gpu_hours_share'])}" if row["gpu_hours_share"] else ""
-            text += f", {status_word(second)} jobs{part or f' are {percent(row[share])}'}"
-    more = f"; not counted: {counted(running, 'jobs')} still running" if running else ""
+            part = f" and took {percent(row['gpu_hours_share'])}" if row["gpu_hours_share"] else ""
+            text += f", {status_word(second)} jobs {percent(row[share])}{part}"
+    more = f". Not counted: {counted(running, 'jobs')} still running" if running else ""
     return f"{text}{more}."
 
 
@@ -80,7 +82,7 @@ _GPU_SHARE = "gpu_jobs_share"
 
 
 def _kind(rows: list[Row]) -> tuple[str, str]:
-    """Return the share column to report and the name of its jobs: GPU jobs if the trace also has CPU jobs."""
+    """Return the share column to report and the name of its jobs, which are GPU jobs if the trace also has CPU jobs."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
@@ -93,7 +95,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> Chart:
     share, jobs = _kind(rows)
     words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
     chart = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
-    note = "GPU time covers finished runs only; running jobs have none yet." if "running" in have else ""
+    note = "GPU time includes only finished runs, so running jobs have none yet." if "running" in have else ""
     return replace(chart, note=note)
 
 
@@ -103,7 +105,7 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     total = sum(r["jobs"] for r in rows)
     gpu = sum(r["jobs"] for r in sized)
     mixed = 0 < gpu < total
-    of, whole = ("of the GPU jobs", gpu) if mixed else ("of all", total)
+    of, whole = ("of the GPU jobs", gpu) if mixed else ("of all jobs", total)
     common, heavy = largest(sized if mixed else rows, "jobs"), largest(rows, "gpu_hours_share")
     if common is None or common["gpu_class"] is None or not whole:
         return None
@@ -115,11 +117,11 @@ def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
-        return f"{text}, and they also take the most GPU time, {percent(heavy['gpu_hours_share'])}."
+        return f"{text}, and they also take the most GPU time ({percent(heavy['gpu_hours_share'])})."
     heavy_part = heavy["jobs"] / whole if mixed else heavy["jobs_share"]
     return (
-        f"{text}; {gpu_jobs(heavy['gpu_class'])} take the most GPU time, {percent(heavy['gpu_hours_share'])}, with"
-        f" {percent(heavy_part)} of the {'GPU jobs' if mixed else 'jobs'}."
+        f"{text}. The most GPU time ({percent(heavy['gpu_hours_share'])}) goes to {gpu_jobs(heavy['gpu_class'])}, which"
+        f" are {percent(heavy_part)} of the {'GPU jobs' if mixed else 'jobs'}."
     )
 
 
@@ -135,7 +137,7 @@ def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str
 
 
 def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which hours are the busiest and the quietest."""
+    """Name the busiest and the quietest hour."""
     gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
     mixed = 0 < gpu < sum(r["jobs"] for r in rows)
     column = "gpu_jobs" if mixed else "jobs"
@@ -144,11 +146,11 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     busy = f"{hour_span(high['hour'])} ({counted(high[column], 'GPU jobs' if mixed else 'jobs')})"
     quiet = f"{hour_span(low['hour'])} ({count(low[column])})"
-    return f"Over all days, the busiest hour is between {busy}, the quietest between {quiet}."
+    return f"Over all days, the busiest hour is between {busy}, and the quietest is between {quiet}."
 
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> Chart:
-    """Draw the mean number of submissions per hour; only GPU jobs if the trace also has CPU jobs."""
+    """Draw the mean number of submissions per hour, only for GPU jobs if the trace also has CPU jobs."""
     mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
     if mixed:
         rows = [
@@ -158,16 +160,16 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> Chart:
     column, kind = ("drawn", "GPU jobs") if mixed else ("mean_jobs_per_day", "jobs")
     tips = [
         Tip("hour", "hour"),
-        Tip(column, f"{kind} a day", ",.1f"),
+        Tip(column, f"{kind} per day", ",.1f"),
         Tip("jobs", "jobs, all days", ","),
         Tip("gpu_jobs", "of them with GPUs", ","),
     ]
-    y = number(column, f"{kind} a day in this hour", ticks=4)
+    y = number(column, f"{kind} per day in this hour", ticks=4)
     return Chart(rows, x=hours(type="ordinal"), y=y, marks=[Mark("bar")], height=200, tips=tips)
 
 
 def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what differs between the two halves of the log."""
+    """Describe the differences between the two halves of the log."""
     halves = [row for row in rows if row["period"] == "half"]
     if len(halves) < 2:
         return None
@@ -177,7 +179,7 @@ def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
         for column, what, write in _COURSE
         if first[column] is not None and second[column] is not None
     ]
-    return f"From the first half of the log to the second: {'; '.join(told)}." if told else None
+    return f"Changes from the first half of the log to the second: {', '.join(told)}." if told else None
 
 
 _COURSE = (

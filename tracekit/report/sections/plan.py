@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how more or fewer nodes would change waits, unless resampled months do not reproduce the log's waits."""
+    """Say how more or fewer nodes would change waits, if resampled months reproduce the log's waits."""
     by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
     now = rows[-1]["nodes"]
     if now not in by_nodes:
@@ -26,41 +26,41 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
     if log is not None and not _as_in_the_log(today, log):
         return (
-            f"Cannot tell what more or fewer nodes would change: in months resampled from the log's days, jobs wait"
-            f" {_mean(today)}{_tail(today)}, with today's {counted(now, 'nodes')}; in the log they waited"
+            f"Cannot tell what more or fewer nodes would change. In months resampled from the log's days, jobs wait"
+            f" {_mean(today)}{_tail(today)} with today's {counted(now, 'nodes')}, but in the log they waited"
             f" {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    text = f"In months resampled from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
+    text = f"In months resampled from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)}"
     text += f" with {counted(now, 'nodes')}"
     if log is not None:
-        text += f" (in the log {_wait(log)}{_tail(log)})"
+        text += f", and {_wait(log)}{_tail(log)} in the log"
     more = next((n for n in sorted(by_nodes) if n > now), None)
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
-    parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
-    return f"{text}{''.join(f', {part}' for part in parts)}."
+    parts = [f"{_wait(by_nodes[n])} with {counted(n, 'nodes')}" for n in (more, fewer) if n is not None]
+    return f"{text}. They would wait {' and '.join(parts)}." if parts else f"{text}."
 
 
 def _as_in_the_log(today: Row, log: Row) -> bool:
-    """Return whether the log's wait lies within the 95 % interval of resampled months with today's nodes."""
+    """Return whether the log's wait is within the 95 % interval of resampled months with today's nodes."""
     low, high, recorded = today["p90_wait_low_s"], today["p90_wait_high_s"], log["p90_wait_s"]
     return None in (low, high, recorded) or low <= recorded <= high
 
 
 def _wait(row: Row) -> str:
-    """Return the mean wait of a row in words."""
+    """Describe the mean wait of a row."""
     return "without end" if row["mean_wait_s"] is None else duration(row["mean_wait_s"])
 
 
 def _mean(row: Row) -> str:
-    """Return the mean wait, followed by 'on average'."""
+    """Describe the mean wait, followed by 'on average'."""
     return _wait(row) if row["mean_wait_s"] is None else f"{_wait(row)} on average"
 
 
 def _tail(row: Row) -> str:
-    """Return the wait that one job in ten exceeds, in words."""
+    """Describe the wait that one job in ten exceeds."""
     known = row["mean_wait_s"] is not None and row["p90_wait_s"] is not None
-    return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
+    return f" (one in ten over {duration(row['p90_wait_s'])})" if known else ""
 
 
 def plan_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
@@ -90,7 +90,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         marks=[interval, line(point=True, **hue), *today],
         height=220,
         tips=[Tip("nodes"), Tip("gpus", "GPUs"), Tip("words", "90th percentile of the wait")],
-        note="Line: expected, with its interval over months.",
+        note="Line: expected wait, with its interval over months.",
     )
 
 

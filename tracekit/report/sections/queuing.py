@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # Distributions of run times and waits, and the hours of the week.
 
 _DRAWN = (
-    ("run time", "Run time", "run time", "jobs that ran no longer"),
-    ("wait", "Wait", "wait", "jobs that waited no longer"),
+    ("run time", "Run time", "run time", "jobs that ran at most this long"),
+    ("wait", "Wait", "wait", "jobs that waited at most this long"),
 )
 """A measure, the heading of its chart, and its axis titles."""
 
@@ -53,20 +53,20 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     told = []
     if run is not None:
         told.append(
-            f"Half of the GPU jobs ran for at most {duration(run['p50_s'])}, one in ten for {duration(run['p90_s'])} or"
-            " longer"
+            f"Half of the GPU jobs ran for at most {duration(run['p50_s'])}, and one in ten ran for"
+            f" {duration(run['p90_s'])} or longer"
         )
     if wait is not None and wait["p90_s"] <= 0:
-        told.append("at least nine in ten jobs started at once")
+        told.append("At least nine in ten jobs started at once")
     elif wait is not None:
-        half = f"half waited at most {duration(wait['p50_s'])}" if wait["p50_s"] > 0 else "half started at once"
-        told.append(f"{half}, one in ten waited {duration(wait['p90_s'])} or longer")
-    text = "; ".join(told)
+        half = f"Half waited at most {duration(wait['p50_s'])}" if wait["p50_s"] > 0 else "Half started at once"
+        told.append(f"{half}, and one in ten waited {duration(wait['p90_s'])} or longer")
+    text = ". ".join(told)
     return f"{text[0].upper()}{text[1:]}." if text else None
 
 
 def distributions_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw curves of run times and waits, and the waits of each size."""
+    """Draw the curves of run times and waits, and the waits by job size."""
     charts = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
@@ -86,7 +86,7 @@ def _waits_by_size(rows: list[Row]) -> Chart:
 
 
 def _by_class(rows: list[Row], title: str, count: str) -> Chart:
-    """Draw the distribution of each size class; `count` is the column with the number of jobs."""
+    """Draw the distribution for each size class; the `count` column has the number of jobs."""
     by = size_hues(rows)
     return ranges(
         rows,
@@ -102,14 +102,14 @@ def _by_class(rows: list[Row], title: str, count: str) -> Chart:
 
 
 def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say in which hour of the week most jobs are submitted, and in which hour mean waits are longest."""
+    """Say in which hours of the week the most jobs are submitted and the mean wait is longest."""
     whole = [r for r in rows if r["cluster"] is None and r["jobs_per_hour"] is not None]
     busy = largest(whole, "jobs_per_hour")
     if busy is None or not busy["jobs"]:
         return None
     text = f"Most GPU jobs are submitted on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
-    among = f" (hours of {LEAST} waits or more)" if any(0 < r["waits"] < LEAST for r in whole) else ""
+    among = f" (only hours with at least {LEAST} waits count)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
     return f"{text}. Jobs submitted on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
@@ -120,7 +120,7 @@ def _hour(row: Row) -> str:
 
 
 def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw submissions and, next to them, mean waits by day and hour of the week."""
+    """Draw submissions next to mean waits, by day and hour of the week."""
     known = [r for r in rows if r["jobs"]]
     if len({(r["weekday"], r["hour"]) for r in known}) < LEAST:
         return []
@@ -130,11 +130,11 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     wait = time_shades(means)
     drawn = [_cell(r) for r in known]
     when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
-    jobs = [*when, Tip("come", "jobs in this hour")]
-    charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted in an hour", tips=jobs)]
-    if wait.ends:  # a single step would give the whole map one shade
+    jobs = [*when, Tip("come", "jobs per hour")]
+    charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted per hour", tips=jobs)]
+    if wait.ends:  # with a single step, the whole map would have one shade
         waits = [*when, Tip("wait", "mean wait (s)", ",")]
-        title = "Mean wait of jobs submitted then"
+        title = "Mean wait by hour of submission"
         charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
     return charts
 
@@ -153,14 +153,14 @@ def _cell(row: Row) -> dict[str, Any]:
 
 
 TENANTS = 12
-"""Maximum number of tenants drawn."""
+"""Maximum number of tenants shown."""
 
 _OUTSTANDING = 1 / 3
-"""A tenant is named if it has at least this share of the waiting time."""
+"""A tenant is named if it accounts for at least this share of the waiting time."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the median run time of the smallest and the largest GPU jobs that occur more than a few times."""
+    """Compare the median run times of the smallest and the largest common sizes of GPU jobs."""
     have = by_class(rows)
     sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
     sized = [row for row in sized if row["jobs"] >= SEVERAL] or sized
@@ -172,7 +172,7 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
         f"{sample_size(first['jobs'])}"
     )
     if len(sized) == 1:
-        return f"{text}; one in ten ran for {duration(first['p90_s'])} or longer."
+        return f"{text}, and one in ten ran for {duration(first['p90_s'])} or longer."
     last = sized[-1]
     more = f"half of the {gpu_jobs(last['gpu_class'])} for at most {duration(last['p50_s'])}{sample_size(last['jobs'])}"
     return f"{text}, {more}."
@@ -193,14 +193,15 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
         waits = counted(sum(r["waits"] for r in rows), "waits")
-        return f"No attempt queued for longer than 0 s, in {waits} of all sizes."
+        return f"No run waited: all {waits}, of jobs of all sizes, were 0 s."
     vc, where = facts.tenant.column, _where(rows, facts.tenant)
     told = [where] if where else []
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
         among = f" among groups{among}" if among else ""
-        told.append(f"The longest tail{among}: {_of(worst, vc)}, {_waited(worst)}{sample_size(worst['waits'])}.")
+        who = f"{_of(worst, vc)}: {_waited(worst)}{sample_size(worst['waits'])}"
+        told.append(f"The longest waits{among} are those of {who}.")
     if not where and (most["p90_s"] > 0 or not told):  # if another sentence says more, skip this
         told.insert(0, f"The largest group is {_of(most, vc)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))
@@ -214,19 +215,19 @@ def _by_size(rows: list[Row]) -> str:
         return ""
     small, large = known[0], known[-1]
     return (
-        f"The mean queueing delay per attempt is {duration(small['mean_s'])} for {gpu_jobs(small['gpu_class'])}"
+        f"The mean queueing delay per run is {duration(small['mean_s'])} for {gpu_jobs(small['gpu_class'])}"
         f"{_tail(small)} and {duration(large['mean_s'])} for {gpu_jobs(large['gpu_class'])}{_tail(large)}."
     )
 
 
 def _tail(row: Row) -> str:
-    """Return facts that a mean wait hides: its 90th percentile, if known for all waits, and a small number of waits."""
+    """Return what a mean wait hides: its 90th percentile, if all waits are known, and a small number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
-    """Name the tenant with an outstanding share of the waiting time; return '' if no tenant has one."""
+    """Name the tenant with an outstanding share of the waiting time, or return '' if there is none."""
     vc = tenant.column
     vcs = [_pooled([r for r in rows if r[vc] == name], vc) for name in {r[vc] for r in rows}]
     known = [v for v in vcs if v is not None]
@@ -243,23 +244,23 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
 
 
 def _pooled(rows: list[Row], key: str) -> Row | None:
-    """Return the number of waits of several rows and their mean; None if no wait is known."""
+    """Return the number and mean of the waits in several rows, or None if no wait is known."""
     known = [r for r in rows if r["waits"] and r["mean_s"] is not None]
     waits = sum(r["waits"] for r in known)
     if not waits:
         return None
     mean = sum(r["waits"] * r["mean_s"] for r in known) / waits
-    # The percentiles of parts cannot be combined into a percentile of the whole.
+    # The percentile of the whole cannot be computed from the percentiles of its parts.
     return {key: known[0][key], "waits": waits, "mean_s": mean, "p90_s": known[0]["p90_s"] if len(known) == 1 else None}
 
 
 def _waited(row: Row) -> str:
-    """Return the median and 90th percentile in words; a wait of 0 counts as no wait."""
+    """Describe the median and the 90th percentile; a wait of 0 counts as no wait."""
     if row["p90_s"] <= 0:
         return "at least nine in ten did not wait"
     tail = f"one in ten waited {duration(row['p90_s'])} or longer"
     middle = "half did not wait" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
-    return f"{middle}, {tail}"
+    return f"{middle}, and {tail}"
 
 
 def _of(row: Row, vc: str) -> str:
@@ -268,7 +269,7 @@ def _of(row: Row, vc: str) -> str:
 
 
 def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw the median, mean and 90th percentile of waits by size, with one chart per tenant, all on the same axis."""
+    """Draw the median, mean and 90th percentile of waits by size: one chart per tenant, all with the same axis."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
@@ -295,20 +296,20 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _WAITS = ("gpu_class", "waits", "p50_s", "mean_s", "p90_s")
-"""Columns of the waits that are drawn."""
+"""Columns of the waits that a chart shows."""
 
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
-    """Return a note on the marks and on the tenants without a chart."""
-    marks = "Dot: median; diamond: mean; line: up to the 90th percentile."
+    """Return a note on the marks and on tenants without a chart."""
+    marks = "Dot: median. Diamond: mean. Line: up to the 90th percentile."
     shown = drawn_note(min(len(waited), TENANTS), len(waited), f"{tenant.many} with the most waits")
     none = len(waits) - len(waited)
-    unwaited = f"Not drawn: {counted(none, tenant.many)} in which no job waited." if none else ""
+    unwaited = f"Not shown: {counted(none, tenant.many)} whose jobs never waited." if none else ""
     return " ".join(filter(None, (marks, shown, unwaited)))
 
 
 def _waits(rows: list[Row], sizes: Hues, within: list[float]) -> Chart:
-    """Draw the waits of one tenant by size; each size has the same position in all charts."""
+    """Draw the waits of one tenant by size, with each size at the same position in all charts."""
     return ranges(
         rows,
         y=names("size", list(sizes.colours), step=18),
@@ -329,7 +330,7 @@ PRESENTATIONS = (
         "queuing/queue_delay",
         finding=queue_delay_finding,
         chart=queue_delay_chart,
-        without_vcs="How long do attempts queue, and do those of larger jobs queue longer?",
+        without_vcs="How long do runs wait in the queue, and do larger jobs wait longer?",
     ),
     Presentation("queuing/week", finding=week_finding, chart=week_chart),
 )

@@ -28,7 +28,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     waited = sum(r["wait_s"] for r in sized)
     time = sum(r["fair_share_wait_s"] for r in sized) / waited if fair and waited else None
     more = "" if time is None else f", and {percent(time)} of the waiting time"
-    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits, more)} {_quota(facts)}"
+    text = f"GPU jobs waited {counted(waits, 'times')}. Of these waits, {_part(fair, waits, more)} {_quota(facts)}"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
@@ -36,16 +36,16 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         were = "was" if fragmented == 1 else "were"
         text += f". {part[:1].upper()}{part[1:]} {were} mostly due to scattered free GPUs"
     else:
-        text += ". Scattered GPUs cannot be assessed, because the log does not record where jobs ran"
+        text += ". The effect of scattered GPUs is unknown, because the log does not record where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
-        text += f". During {which} enough GPUs were free, and the cause is unknown"
+        text += f". During {which}, enough GPUs were free and the cause is unknown"
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
         cause = "quotas affect" if facts.vcs else "this affects"
-        text += f". Among sizes with at least {FEW} waits, {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
+        text += f". Among sizes with at least {FEW} waits, {cause} {gpu_jobs(hit['gpu_class'])} most ({part})"
     return text + "."
 
 
@@ -59,7 +59,7 @@ def _quota(facts: TraceFacts) -> str:
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
     held = f"came mostly while their {facts.tenant.one} used as many GPUs as it ever did"
-    return f"{held} (no quotas known)"
+    return f"{held} (quotas are unknown)"
 
 
 def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
@@ -77,7 +77,7 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
             {"fair_share_share": full, "fragmentation_share": _SCATTERED},
             "share of the waits with this main cause",
         ),
-        ("Time waited", {"fair_share_time": full, "fragmentation_time": _SCATTERED}, "share of the time waited"),
+        ("Time waited", {"fair_share_time": full, "fragmentation_time": _SCATTERED}, "share of the waiting time"),
     )
     drawn = []
     for name, measures, axis in kinds:
@@ -100,7 +100,7 @@ def _of_time(row: Row) -> Row:
 
 
 def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how many jobs overtook another job, and how often the other job could not have started anyway."""
+    """Say how many jobs overtook another job, and how often the overtaken job could not have started anyway."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
         return None
@@ -112,7 +112,7 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     weight = sum(r["out_of_order_starts"] for r in known)
     if weight:
         harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in known) / weight
-        text += f"; {_harm(harmless)}"
+        text += f". {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
         whose = gpu_jobs(most["gpu_class"])
@@ -122,10 +122,10 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _harm(harmless: float) -> str:
     if harmless == 0:
-        return "each time, an overtaken job had room to start too"
+        return "Each time, an overtaken job could have started too"
     if harmless == 1:
-        return "no overtaken job had room to start"
-    return f"in {percent(harmless)} of the cases that can be decided, no overtaken job had room to start"
+        return "None of the overtaken jobs could have started"
+    return f"In {percent(harmless)} of the cases that can be decided, no overtaken job could have started"
 
 
 def _of_vc(facts: TraceFacts) -> str:
@@ -142,16 +142,16 @@ def order_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
 
 
 def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many waits lay within the interval forecast at submission."""
+    """Say how many waits were within the interval forecast at submission."""
     whole = next((r for r in rows if r["gpu_class"] == "all"), None)
     if whole is None:
         return None
     if not whole["told"]:
-        return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs."
-    few = f"; {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs" if whole["too_few"] else ""
+        return f"No wait was forecast, because {counted(whole['too_few'], 'jobs')} had too few similar earlier jobs."
+    few = f" ({counted(whole['too_few'], 'jobs')} had too few similar earlier jobs)" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["inside_share"])
-    return f"{held} of the waits{n} lay within the interval forecast at submission{few}."
+    return f"{held} of the waits{n} were within the interval forecast at submission{few}."
 
 
 PRESENTATIONS = (

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""If a smaller share of the GPUs is allocated, the log probably lacks jobs of the cluster."""
+"""If a smaller share of the GPUs is allocated, jobs of the cluster are probably missing from the log."""
 
 CLUSTERS = 4
-"""Maximum number of clusters drawn."""
+"""Maximum number of clusters shown."""
 
 VCS = 6
-"""Maximum number of tenants drawn over time."""
+"""Maximum number of tenants shown over time."""
 
 
 def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -34,11 +34,11 @@ def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
     known = {r["metric"]: r["value"] for r in rows}
     if not known.get("held_gpus"):
         return None
-    share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
+    share, mean = known.get("held_share"), f"an average of {count(round(known['held_gpus']))} GPUs"
     if share is None:
         return f"Up to the last submission, {mean} were allocated."
-    text = f"Up to the last submission, {percent(share)} of the cluster's GPU time was allocated, {mean}"
-    return f"{text}; the log may contain only some of the cluster's jobs." if share < FEW_HELD else f"{text}."
+    text = f"Up to the last submission, {percent(share)} of the cluster's GPU time was allocated ({mean})"
+    return f"{text}. The log may contain only some of the cluster's jobs." if share < FEW_HELD else f"{text}."
 
 
 def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -46,14 +46,14 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if not any(r["running_gpus"] for r in rows):
         return None
     times = sorted({r["time"] for r in rows})
-    text = f"At the fullest, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
+    text = f"At the peak, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        # A caveat on the first screen may mention a moment that is fuller than the average of its span.
+        # A caveat on the first screen may mention a moment with more GPUs than the average of its span.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
         owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
-        text += f"; in {count(above)} of the {counted(len(times), 'spans')} shown, jobs used more than {owned}"
+        text += f". In {count(above)} of the {counted(len(times), 'spans')} shown, jobs used more than {owned}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         waiting, used = counted(round(worst["pending_gpus"]), "GPUs"), count(round(worst["running_gpus"]))
@@ -62,7 +62,7 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
-    """Return the rows of intervals that end by the last submission, or all rows if no interval does.
+    """Return the rows of intervals that end by the last submission, or all rows if there are none.
 
     Later rows are left out because the log has no later jobs: GPUs seem idle only because the logged jobs end.
     """
@@ -79,7 +79,7 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the tenant that waits for the most GPUs, and the tenant that uses the most."""
     if len(rows) >= ROW_LIMIT:
         # A report contains only the first rows of a long result, which do not represent the whole period.
-        return "The table shows the means of the first intervals; its file has all of them."
+        return "The table shows the means over the first intervals. The file contains all intervals."
     vc = facts.tenant.column
     means = _means(submitting(rows, facts), vc)
     most = max(means, key=lambda m: (m["running_gpus"], str(m[vc])))
@@ -88,18 +88,18 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"{_who(most, facts)} used the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m[vc]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
-        return f"{text}; no job waited for GPUs."
+        return f"{text}. No job waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue:"
+        f"{text}, and {who}waited for the most ({mean}). {_who(peak, facts)} had the longest queue:"
         f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, while using"
         f" {count(round(peak['running_gpus'], 1))}."
     )
 
 
 def _means(rows: list[Row], vc: str) -> list[Row]:
-    """Return the mean number of GPUs that each tenant used and waited for; `vc` is the tenant's column."""
+    """Return the mean numbers of GPUs that each tenant used and waited for; `vc` is the tenant's column."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
         own.setdefault((row["cluster"], row[vc]), []).append(row)
@@ -126,7 +126,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     vc = facts.tenant.column
     means = sorted(_means(rows, vc), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m[vc])))
     shown = means[:VCS]
-    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that used and waited for most")
+    note = drawn_note(len(shown), len(means), f"{facts.tenant.many} that used and waited for the most")
     return [
         held_above_waiting(
             [r for r in rows if (r["cluster"], r[vc]) == (mean["cluster"], mean[vc])],
@@ -140,7 +140,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 def _minute(time: str, facts: TraceFacts) -> str:
-    """Return an ISO time to the minute in words."""
+    """Write an ISO time in words, to the minute."""
     at = f" at {local(time, facts.timezone):%H:%M}" if facts.clocked else ""
     return f"on {start_of_day(time, facts)}{at}"
 
@@ -153,9 +153,9 @@ def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         own = [r for r in rows if r["cluster"] == cluster]
         top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # A line far above would flatten the curve of allocated GPUs.
+            # Such a high line would flatten the curve of allocated GPUs.
             owned = ""
-            note = f"The line '{facts.capacity}' is not drawn because it is far above."
+            note = f"The '{facts.capacity}' line is not shown because it is far above the others."
         title = cluster or "" if len(clusters) > 1 else ""
         drawn.append(held_above_waiting(own, facts, title=title, owned=owned, note=note))
     return drawn
@@ -171,15 +171,15 @@ def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     whole = sum(1 for r in rows if r["whole_free_nodes"]) / len(rows)
     when = "at all times" if whole == 1 else f"{percent(whole)} of the time"
     return (
-        f"On average one job with good locality could have used {percent(usable / free)} of the free GPUs; {when}"
-        " at least one node was completely free."
+        f"On average, one job with good locality could have used {percent(usable / free)} of the free GPUs. At least"
+        f" one node was completely free {when}."
     )
 
 
 def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw free GPUs and the largest gang that would fit over time, with one chart per cluster."""
+    """Draw the free GPUs and the largest gang that would fit, over time, with one chart per cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
-    lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
+    lines = {"free_gpus": "free", "largest_gang": "usable by one job"}
     return [
         gpu_lines([r for r in rows if r["cluster"] == c], lines, facts, title=c or "" if len(clusters) > 1 else "")
         for c in clusters[:CLUSTERS]
@@ -187,7 +187,7 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _CHOSEN = ("limit", "dependency", "begin time", "held")
-"""Reasons other than contention: more nodes would not have started these jobs sooner."""
+"""Reasons other than contention. More nodes would not have started these jobs sooner."""
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -204,11 +204,11 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
             f"According to the scheduler, no limit, dependency or begin time delayed the {count(jobs)} waiting {who}."
         )
     text = (
-        f"Limits explain {percent(limit)} of the time that {count(jobs)} {who} waited; dependencies, begin times and"
+        f"Limits explain {percent(limit)} of the time that {count(jobs)} {who} waited. Dependencies, begin times and"
         f" manual holds explain {percent(held - limit)}"
     )
     if shares.get("unlisted"):
-        text += f"; the reason for {percent(shares['unlisted'])} is not in Slurm's list"
+        text += f". For {percent(shares['unlisted'])}, the reason is not in Slurm's list"
     return text + "."
 
 
@@ -221,7 +221,7 @@ def started_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def no_words(rows: list[Row], _: TraceFacts) -> str | None:
     """Say that the source does not record why jobs waited or what started them."""
-    return None if rows else "The source does not record this; sacct does, with the columns Reason and Flags."
+    return None if rows else "The source does not record this. sacct does, in its Reason and Flags columns."
 
 
 PRESENTATIONS = (

@@ -1,4 +1,4 @@
-"""Replays: which scheduler the log behaves like, and what other policies would have done to the same jobs."""
+"""Replays: which scheduling rules explain the log, and what other policies would have done with the same jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _NAMED = 3
-"""Maximum number of clusters, and of policies, named in a sentence."""
+"""Maximum number of clusters or policies that a sentence names."""
 _MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
@@ -39,27 +39,28 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name}: cannot tell, because the cluster has no twin: {row['why_not']}."
+        return f"{name}: cannot tell, because the cluster could not be simulated: {row['why_not']}."
     if not row["waiting_share"]:
         return f"{name}: cannot tell, because no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     return (
-        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: in the"
-        f" log's last part it waits {twin} on average, the log {log} (grade {row['grade']})."
+        f"{name}{share} is best explained by these rules: {row['rules']}. Can this simulation be trusted?"
+        f" {trust.capitalize()}: in the last part of the log, the mean wait is {twin} in the simulation and {log} in"
+        f" the log (grade {row['grade']})."
     )
 
 
 _TRUST = {"close": "yes", "fair": "likely"}
-"""Whether a twin's effects of changes can be trusted, by grade; for other grades none are reported."""
+"""Whether the effects that a twin predicts can be trusted, by grade. For other grades, none are reported."""
 
 
 def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """If the chart would be empty, say that no job waits for GPUs."""
     if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
         return None
-    return "In the last part of the log no job waits for GPUs, neither in the log nor in the twin."
+    return "In the last part of the log, no job waits for GPUs in the log or in the simulation."
 
 
 def queue_chart(rows: list[Row], facts: TraceFacts) -> Chart:
@@ -67,18 +68,18 @@ def queue_chart(rows: list[Row], facts: TraceFacts) -> Chart:
     first = rows[0]["cluster"]
     return gpu_lines(
         [row for row in rows if row["cluster"] == first],
-        {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the twin"},
+        {"recorded_gpus": "waited for in the log", "twin_gpus": "waited for in the simulation"},
         facts,
         title="" if first == UNNAMED else shorten(first, 40),
-        note="The last part of the log, which was not used to calibrate the twin.",
+        note="Only the last part of the log, which was not used to calibrate the simulation.",
     )
 
 
 def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policies that would shorten the recorded times most: with known run times and without."""
+    """Name the policies that would shorten the recorded times most, with known run times and without."""
     whole = _whole(rows)
     found: list[str] = []
-    for given, which in (("not given", "policies that need no run times"), ("given", "those given true run times")):
+    for given, which in (("not given", "policies that need no run times"), ("given", "those that know run times")):
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
             best = min(better, key=lambda r: r["expected_jct_s"])
@@ -121,9 +122,9 @@ def _words(row: Row) -> str:
 def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     """Draw the expected means with their intervals next to the recorded means."""
     whole = [{**row, "policy": axis_name(row)} for row in _whole(rows)]
-    note = "Dot: expected; line: its 95 % interval."
+    note = "Dot: expected. Line: its 95 % interval."
     if any(row["run_times"] == "given" for row in whole):
-        note += " Orange triangle: knows the run times."
+        note += " Orange triangle: the policy knows the run times."
     charts: list[Chart] = []
     for what, words in _MEANS.items():
         known = sorted((row for row in whole if row[f"expected_{what}_s"] is not None), key=_first)
@@ -133,7 +134,7 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def _first(row: Row) -> tuple[float, float]:
-    """Return the sort key of a policy; all charts use the same order."""
+    """Return the sort key of a policy, which is the same for all charts."""
     waits = [row[f"expected_{what}_s"] for what in ("queue", "jct")]
     first, second = (float("inf") if wait is None else wait for wait in waits)
     return first, second
@@ -162,17 +163,17 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
 
 
 _MUCH = 0.05
-"""If more than this share of the GPU time ran on GPUs that the replayed cluster lacks, the sentence says so."""
+"""If more than this share of the GPU time was on GPUs that the replayed cluster does not have, a sentence says so."""
 _SEEN = 0.03
-"""Shares that differ by less look the same in a chart from 0 to 100 %, because a dot is that wide."""
+"""Shares that differ by less look the same in a chart from 0 to 100 %, because a dot has this width."""
 _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
 }
 _SHARES = {"jain_fairness_vc": "fairness between {tenant.many}", "gpu_utilization_share": "GPUs allocated"}
 _SHARE_NOTES = {
-    "jain_fairness_vc": "Jain's index: at 100 % every {tenant.one} got an equal part.",
-    "gpu_utilization_share": "GPUs allocated: the share of all GPU time that jobs had, until the last end.",
+    "jain_fairness_vc": "Jain's index: at 100 %, every {tenant.one} received an equal share.",
+    "gpu_utilization_share": "GPUs allocated: the share of all GPU time until the last job ended.",
 }
 
 
@@ -191,8 +192,8 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         sentences = _twin_and_log(rows)
     elif not any(r["avg_queue_s"] for r in known):
         sentences = [
-            f"{_never(never)}: comparing policies shows nothing here.",
-            f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
+            f"{_never(never)}. Comparing policies shows nothing here.",
+            f"On average, {_these(base)} take {duration(base['avg_jct_s'])} from submission to end.",
             _recorded(rows, base),
             _unreported(rows),
         ]
@@ -204,45 +205,45 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 def _never(jobs: int) -> str:
     if not jobs:
         return "No job waits under any policy, because the replays never run short of GPUs"
-    return f"No job that ends waits under any policy; {counted(jobs, 'replayed jobs')} never end"
+    return f"No job that ends waits under any policy, but {counted(jobs, 'replayed jobs')} never end"
 
 
 def _twin_and_log(rows: list[Row]) -> list[str]:
-    """Return sentences about the twin and its log."""
+    """Describe the twin and its log."""
     twin, *others = rows
     log = next((r for r in others if r["policy"] == RECORDED and r["avg_jct_s"] is not None), None)
     text = _under(twin, "In")
     if log is None:
         return [f"{text}."]
     who = "they" if log.get("completed") == twin.get("completed") else _these(log)
-    return [f"{text}; in the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
+    return [f"{text}. In the log, {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
 
 
 def _under(row: Row, preposition: str) -> str:
-    """Return the completion time and the wait of jobs under a policy or in the twin, in words."""
+    """Describe the completion time and the wait of jobs under a policy or in the twin."""
     return (
-        f"{preposition} {policy_name(row)} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end on"
-        f" average{_waiting(row, 'wait')}"
+        f"{preposition} {policy_name(row)}, {_these(row)} take {duration(row['avg_jct_s'])} on average from submission"
+        f" to end{_waiting(row, 'wait')}"
     )
 
 
 def _waiting(row: Row, verb: str) -> str:
-    """Return the end of a sentence on completion times, which gives the part spent waiting."""
+    """End a sentence on completion times with the time spent waiting."""
     if row["avg_queue_s"] is None:
         return ""
     if not row["avg_queue_s"]:
         return f", and none {'waits' if verb == 'wait' else verb}"
     tail = row.get("p99_queue_s")
-    longest = f" (one in a hundred over {duration(tail)})" if tail is not None and verb == "wait" else ""
-    return f", {duration(row['avg_queue_s'])} of it waiting{longest}"
+    longest = f" (one in a hundred waits over {duration(tail)})" if tail is not None and verb == "wait" else ""
+    return f", of which they wait {duration(row['avg_queue_s'])}{longest}"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
-    """Return sentences that compare policies if some jobs wait."""
+    """Compare the policies if some jobs wait."""
     base = known[0]
     comparable = [base, *(r for r in known[1:] if r.get("effect_told"))]
     parts = []
-    for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
+    for given, which in (("not given", "need no run times"), ("given", "know the true run times")):
         group = [r for r in comparable if r["run_times"] == given]
         best = min(group, key=lambda r: r["avg_jct_s"], default=base)
         if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
@@ -254,18 +255,18 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
         return [f"{start}.", _recorded(rows, base), _unreported(rows)]
     little = "" if base["avg_queue_s"] else "Comparing policies shows little here."
     other = "No other policy" if len(comparable) == len(known) else "None of the others that can be compared"
-    return [f"{start}. {other} shortens that{_longest(comparable)}.", little, _recorded(rows, base), _unreported(rows)]
+    return [f"{start}. {other} is faster{_longest(comparable)}.", little, _recorded(rows, base), _unreported(rows)]
 
 
 def _log_beside(row: Row) -> str:
-    """Return the recorded wait of the jobs of an effect, in words; '' if the wait is unknown."""
+    """Describe the recorded wait of the jobs of an effect, or return '' if it is unknown."""
     if row.get("recorded_queue_s") is None:
         return ""
-    return f"In the log they waited {duration(row['recorded_queue_s'])} on average."
+    return f"In the log, they waited {duration(row['recorded_queue_s'])} on average."
 
 
 def _unreported(rows: list[Row]) -> str:
-    """Say which effects are not reported, and why; '' if all are reported."""
+    """Say which effects are not reported and why, or return '' if all are reported."""
     base, *others = [r for r in rows if r["policy"] != RECORDED]
     unreported = [r for r in others if not r.get("effect_told")]
     if not unreported:
@@ -277,7 +278,7 @@ def _unreported(rows: list[Row]) -> str:
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
     why = "jobs wait longer under them than in the log, or the replays do not reproduce the log's waits"
-    return f"The effect of {', '.join(names)}{more} cannot be estimated: {why}."
+    return f"The effect of {', '.join(names)}{more} cannot be estimated, because {why}."
 
 
 def _sentence(words: str) -> str:
@@ -285,7 +286,7 @@ def _sentence(words: str) -> str:
 
 
 def _these(row: Row) -> str:
-    """Return the jobs that the times of a policy cover."""
+    """Describe the jobs that a policy's times cover."""
     done, jobs = row.get("completed"), row.get("jobs")
     if done is None:
         return "these jobs"
@@ -300,13 +301,13 @@ def _longest(known: list[Row]) -> str:
     if (worst.get("jct_diff_share") or 0) <= LEAST:
         return ""
     return (
-        f"; under {policy_name(worst)} they take longest, {duration(worst['avg_jct_s'])}"
+        f". Under {policy_name(worst)} they take longest, {duration(worst['avg_jct_s'])}"
         f" ({', '.join(filter(None, [signed_percent(worst['jct_diff_share']), _interval(worst)]))})"
     )
 
 
 def _interval(row: Row) -> str:
-    """Return the interval of a change; '' if it is unknown."""
+    """Describe the interval of a change, or return '' if it is unknown."""
     low, high = row["jct_diff_share_low"], row["jct_diff_share_high"]
     if low is None or high is None:
         return ""
@@ -314,40 +315,40 @@ def _interval(row: Row) -> str:
 
 
 def _recorded(rows: list[Row], base: Row) -> str:
-    """Return the recorded wait of the jobs, in words, if the wait is known."""
+    """Describe the recorded wait of the jobs, if it is known."""
     row = next((r for r in rows if r["policy"] == RECORDED and r["avg_queue_s"]), None)
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    text = f"In the log {who} waited {duration(row['avg_queue_s'])} on average"
+    text = f"In the log, {who} waited {duration(row['avg_queue_s'])} on average"
     if row["avg_queue_s"] > (base["avg_queue_s"] or 0):
         text += ", for reasons that the replays do not model, such as quotas or reserved nodes"
     return f"{text}."
 
 
 def _beyond(rows: list[Row], facts: TraceFacts) -> str:
-    """If the log and the cluster of the replays differ by much, say so."""
+    """Warn if the log and the cluster of the replays differ by much."""
     share = next((r.get("beyond_share") for r in rows if r["policy"] == RECORDED), None)
     if share is None or share <= _MUCH:
         return ""
     return (
-        f"In the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
-        f" some nodes or in some {facts.ingested.many}: compare the policies with each other, not with the log."
+        f"In the log, {percent(share)} of these jobs' GPU-hours were on GPUs that the source does not list for some"
+        f" nodes or {facts.ingested.many}. Compare the policies with each other, not with the log."
     )
 
 
 def _gain(row: Row) -> str:
     interval = _interval(row)
     ends = f" ({interval})" if interval else ""
-    worse = f", while {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
+    worse = f", but {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
     return (
-        f"{policy_name(row)} gives the shortest times, {duration(row['avg_jct_s'])} on average,"
+        f"{policy_name(row)} gives the shortest times: {duration(row['avg_jct_s'])} on average,"
         f" {signed_percent(row['jct_diff_share'])}{ends}{worse}"
     )
 
 
 def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
-    """Draw completion time, waiting and fairness by policy."""
+    """Draw the completion time, the wait and the fairness by policy."""
     known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
     shown = {key: facts.ingested.fill(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
@@ -359,7 +360,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     drawn = [_as_one(r, folded[r["policy"]], kinds) for r in known if r["policy"] in folded]
     drawn = sorted(drawn, key=lambda r: (r["avg_queue_s"] is None, r["avg_queue_s"] or 0.0, r["avg_jct_s"]))
     have = {r["mark"] for r in drawn}
-    note = "Dot: mean; line: median to 99th percentile."
+    note = "Dot: mean. Line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
     charts = [_spans(drawn, what, note if k == 0 else "") for k, what in enumerate(times)]
     if shown:
@@ -372,17 +373,17 @@ _BOTH = "given to some"
 _LOG = "by the log"
 _SHAPES = {"not given": "circle", "given": "triangle-up", _BOTH: "cross", TWIN: "square"}
 _MARKS = {
-    "given": "Orange triangle: knows the run times",
-    _BOTH: "Grey cross: some know the run times",
-    TWIN: "Square: the twin",
+    "given": "Orange triangle: the policy knows the run times",
+    _BOTH: "Grey cross: some of the policies know the run times",
+    TWIN: "Square: the simulation",
 }
-"""Meaning of marks other than a dot."""
+"""Meanings of the marks other than a dot."""
 
 
 def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
-    """Return a row that also represents other policies: its label, what the policies know, and its mark.
+    """Return a row that also represents other policies, with its label, what the policies know, and its mark.
 
-    The twin keeps its mark even if it is combined with others; the log is not a policy and has a separate line.
+    The twin keeps its mark even if it is combined with other policies. The log is not a policy and has its own line.
     """
     name = row["policy"]
     if name == RECORDED:
@@ -429,9 +430,9 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
 
 
 _LEFT = 0.5
-"""If the log's line is further right on the axis, its label is on its left side [0..1]."""
+"""If the log's line is further right on the axis than this, its label is on its left side [0..1]."""
 _POLICIES, _RECORDED = ([{"filter": f"datum.mark {sign} '{_LOG}'"}] for sign in ("!==", "==="))
-"""Transforms that keep the rows of policies, and the row of the log."""
+"""Transforms that keep only the rows of policies, and only the row of the log."""
 
 
 def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Chart:

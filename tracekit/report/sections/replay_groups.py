@@ -1,4 +1,4 @@
-"""Replays: which jobs gain and which lose under other policies, and what the replays assume."""
+"""Replays: which jobs gain or lose under other policies, and what the replays assume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policies with the shortest mean wait for the smallest and for the largest GPU jobs."""
+    """Name the policies with the shortest mean wait for the smallest and the largest GPU jobs."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
@@ -36,7 +36,7 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
         # For a twin, 'replay/effects' reports effects relative to the log. This sentence gives the waits in the
         # twin and in the log.
         if not any(first["avg_queue_s"] or log for _, first, _, log in found):
-            return "No job of any size waits in the twin or in the log."
+            return "No job of any size waits in the simulation or in the log."
         return _ends(_by_log(found))
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
@@ -45,46 +45,46 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"{_ends(_by_log(found))} {_NOT_TOLD}"
     if found and not any(first["avg_queue_s"] for _, first, _, _ in found):
         base = policy_name(found[0][1])
-        return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
+        return f"Under {base}, no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
     return _ends([_best(name, first, best or first) for name, first, best, _ in found]) or None
 
 
 _NOT_TOLD = (
-    "The effect of other policies cannot be estimated, because the replays do not reproduce the log's waits or wait"
-    " longer."
+    "The effect of other policies cannot be estimated, because the replays do not reproduce the log's waits or make"
+    " jobs wait longer."
 )
 
 
 def _ends(parts: list[str]) -> str:
-    """Join the first and the last of several parts into one sentence."""
-    text = "; ".join([*parts[:1], *(parts[-1:] if len(parts) > 1 else [])])
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    """Write the first and the last of several parts as sentences."""
+    ends = [*parts[:1], *(parts[-1:] if len(parts) > 1 else [])]
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in ends)
 
 
 def _by_log(found: Sequence[tuple[str, Row, Row | None, float | None]]) -> list[str]:
-    """Return the mean wait of each size under the first policy, with its tail, and in the log if known."""
+    """Describe the mean wait of each size under the first policy, with its tail, and in the log if known."""
     parts = []
     for gpu_class, first, _, log_s in found:
         tail = first.get("p95_queue_s")
         more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
         more += [f"in the log {duration(log_s)}"] if log_s is not None else []
-        beside = f" ({'; '.join(more)})" if more else ""
+        beside = f" ({', '.join(more)})" if more else ""
         parts.append(f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}")
     first = found[0][1]
     where = f"{'in' if first['policy'] == TWIN else 'under'} {policy_name(first)}"
-    return [f"{where} {parts[0]}", *parts[1:]]
+    return [f"{where}, {parts[0]}", *parts[1:]]
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
-    """Return the mean wait of a size under the first policy, and under the best policy if it is shorter."""
+    """Describe the mean wait of a size under the first policy, and under the best policy if it is shorter."""
     text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
     if best["avg_queue_s"] >= first["avg_queue_s"]:
-        return f"{text}, which no other policy shortens"
-    return f"{text}, and at best {duration(best['avg_queue_s'])}, under {policy_name(best)}"
+        return f"{text}, and no other policy shortens this"
+    return f"{text}, and {duration(best['avg_queue_s'])} under the best policy, {policy_name(best)}"
 
 
 def _paid(rows: list[Row]) -> str:
-    """Return the size that would wait longest under another policy, if no size waits under the first policy."""
+    """Name the size that would wait longest under another policy, if no size waits under the first policy."""
     known = [r for r in rows if r["avg_queue_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
     worst = max(known, key=lambda r: r["avg_queue_s"])
     if not worst["avg_queue_s"]:
@@ -94,7 +94,7 @@ def _paid(rows: list[Row]) -> str:
 
 
 def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenant that would lose most or, for a twin, the tenant that waits longest."""
+    """Name the tenant that would lose most or, in a twin, the tenant that waits longest."""
     known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
@@ -106,8 +106,8 @@ def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 def _who_pays(known: list[Row], unit: Tenant) -> str:
     """Name the tenant that would lose most, separately for policies that ignore and that enforce quotas."""
     not_told = (
-        f"Which {unit.one} would gain or lose cannot be estimated, because the replays do not reproduce the log's waits"
-        " or wait longer."
+        f"Which {unit.one} would gain or lose is unknown, because the replays do not reproduce the log's waits or make"
+        " jobs wait longer."
     )
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"}:
@@ -126,7 +126,7 @@ def _who_pays(known: list[Row], unit: Tenant) -> str:
         return not_told
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
-        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that enforce them"
+        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that enforce quotas"
         f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, because a quota can make a"
         " job wait while GPUs are free."
     )
@@ -139,24 +139,24 @@ def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
     name = policy_name(longest)
     if not longest["avg_queue_s"] and not log:
         return f"No job waits in {name} or in the log."
-    text = f"In {name} the jobs of {_vc(longest, unit)} wait longest, {duration(longest['avg_queue_s'])} on average"
+    text = f"In {name}, the jobs of {_vc(longest, unit)} wait longest: {duration(longest['avg_queue_s'])} on average"
     if longest["vc"] is None:
         text = text.replace("the jobs of the jobs", "the jobs")
-    return f"{text}." if log is None else f"{text} ({duration(log)} in the log)."
+    return f"{text}." if log is None else f"{text}, and {duration(log)} in the log."
 
 
 def _comparable(rows: list[Row]) -> list[Row]:
-    """Return the rows of the first policy and of the policies whose effect is reported."""
+    """Return the rows of the first policy and of the policies with a reported effect."""
     return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
 
 
 def _incomparable(rows: list[Row]) -> bool:
-    """Return whether none of several policies has a reported effect."""
+    """Return whether there are several policies and no reported effect."""
     return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
-    """Return the row with the largest increase in wait over the first policy, and the first policy's row."""
+    """Return the row whose wait increases most over the first policy, and the first policy's row."""
     first = rows[0]
     base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
     worst = max((r for r in _comparable(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
@@ -165,7 +165,7 @@ def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
 
 def _cost(rows: list[Row], unit: Tenant) -> str:
     if _incomparable(rows):
-        return "no effect is reported."
+        return "no effect can be reported."
     worst, first = _worst(rows)
     if worst is None:
         return f"none makes {unit.a} wait longer than {policy_name(first)} does."
@@ -185,10 +185,10 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 
 
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the number of assumptions."""
+    """Count the assumptions."""
     names = len({r["id"] for r in rows})
-    more = "; some differ by policy" if names < len(rows) else ""
-    return f"{counted(names, 'assumptions')}, each with its source{more}."
+    more = " Some of them differ by policy." if names < len(rows) else ""
+    return f"The replays make {counted(names, 'assumptions')}, each with its source.{more}"
 
 
 def classes_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
@@ -214,7 +214,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         y=names("policy", list(called.values()), step=max(19, 9 * len(by.colours))),
         marks=[dot()],
         by=by,
-        # Equal waits would overlap, so the dots are drawn below each other.
+        # Equal waits would overlap, so the dots are below each other.
         apart=True,
         tips=[Tip("policy"), Tip("gpu_class", "GPUs"), Tip("jobs", "", ","), Tip("words", "mean wait")],
         note=f"Mean wait until the first start. {fold_note(folded)}".strip(),

@@ -1,4 +1,4 @@
-"""Utilization: how busy GPUs, CPUs and memory are, and which share of its own GPUs each tenant uses."""
+"""Utilization: how busy GPUs, CPUs and memory are, and what share of its own GPUs each tenant uses."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
 
 SIZES = 8
-"""Maximum number of job sizes drawn."""
+"""Maximum number of job sizes shown."""
 
 
 def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Give the mean utilization over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.telemetry.attempts.values())
-    of = f" of {counted(attempts, 'attempts')}" if attempts else ""
+    of = f" of {counted(attempts, 'runs')}" if attempts else ""
     return (
-        f"Allocated GPUs were {100 * known['busy_share']:.1f} % busy on average, over"
+        f"Allocated GPUs were busy {100 * known['busy_share']:.1f} % of the time on average, based on"
         f" {count(known['samples'])} samples{of}."
     )
 
 
 def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Give the mean utilization of the busiest and of the least busy size."""
+    """Give the mean utilization of the busiest and the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
         if row["mean_pct"] is not None and row["gpu_count"] is not None:
             n, total = pooled.get(row["gpu_count"], (0, 0.0))
             pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
     samples = sum(n for n, _ in pooled.values())
-    # Results for sizes with little GPU time would be chance.
+    # Results for sizes with little GPU time would be noise.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"GPU utilization is lowest for jobs of {gpus(low)}, {sizes[low]:.1f} % on average, and highest for jobs of"
+        f"GPU utilization is lowest for jobs of {gpus(low)} ({sizes[low]:.1f} % on average) and highest for jobs of"
         f" {gpus(high)}, {sizes[high]:.1f} %."
     )
 
@@ -63,7 +63,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> Chart:
         {**r, "size": count(r["gpu_count"]), "end": r["status"] or "unknown"} for r in known if r["gpu_count"] in kept
     ]
     by = status_hues(shown, "end")
-    note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
+    note = "Dot: median. Diamond: mean. Lines: the middle half, and 5th to 95th percentile."
     more = drawn_note(len(kept), len(samples), "sizes with the most samples")
     return ranges(
         shown,
@@ -87,7 +87,7 @@ def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"In jobs on whole nodes, mean GPU utilization is {listed}."
+    return f"For jobs on whole nodes, mean GPU utilization is {listed}."
 
 
 def _size(row: Row) -> float:
@@ -103,7 +103,7 @@ def dedicated_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how much the listed jobs waste, and which job is the worst."""
+    """Say how much the listed jobs waste, and name the worst job."""
     if not rows:
         return None
     wasted, worst = sum(r["wasted_gpu_h"] for r in rows), rows[0]
@@ -114,7 +114,7 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
     what = f"job {shorten(worst['job_id'], 40)}{whose} ran for {duration(worst['run_s'])} on {gpus(worst['gpu_count'])}"
     return (
-        f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
+        f"{text[0].upper()}{text[1:]}, of which the first job wasted {count(worst['wasted_gpu_h'])}:"
         f" {what} with a mean utilization of {worst['mean_pct']:.1f} %."
     )
 
@@ -127,13 +127,13 @@ def idle_chart(rows: list[Row], _: TraceFacts) -> Chart:
     shown = named(users, "user", "no user")
     tips = [Tip("wasted_gpu_h", "GPU-hours wasted", ",.1f"), Tip("jobs", "idle jobs", ",")]
     chart = amounts(shown, value="wasted_gpu_h", axis_title="GPU-hours wasted by idle jobs", tips=tips)
-    return replace(chart, note=drawn_note(len(shown), len(users), "users who waste most"))
+    return replace(chart, note=drawn_note(len(shown), len(users), "users who waste the most"))
 
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Give the median and the 95th percentile of each resource."""
     parts = [f"{_resource(r)} {r['p50_pct']:.1f} % ({r['p95_pct']:.1f} %)" for r in rows if r["p50_pct"] is not None]
-    return f"Median use of the machines (95th percentile): {', '.join(parts)}." if parts else None
+    return f"Median use of the machines, with the 95th percentile: {', '.join(parts)}." if parts else None
 
 
 def _resource(row: Row) -> str:
@@ -150,19 +150,19 @@ def host_chart(rows: list[Row], _: TraceFacts) -> Chart:
         narrow=("p50_pct", "p90_pct"),
         title="use of the machine (%)",
         tips=[Tip("resource", "resource"), Tip("samples", "", ",")],
-        note="Dot: median; lines: to the 90th and the 95th percentile.",
+        note="Dot: median. Lines: up to the 90th and the 95th percentile.",
     )
 
 
 CLUSTERS = 4
-"""Maximum number of clusters drawn."""
+"""Maximum number of clusters shown."""
 
 VCS = 15
-"""Maximum number of tenants drawn."""
+"""Maximum number of tenants shown."""
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the tenants that use the largest and the smallest share of their own GPUs, with their waits."""
+    """Name the tenants that use the largest and the smallest share of their own GPUs, and give their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
     several = len({r["cluster"] for r in rows}) > 1
@@ -172,7 +172,7 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     share = percent(most["allocated_share_mean"])
     text = f"On average {_vc(most, facts, several=several)} used {share} of {base}{_waits(most)}"
     if most is not least:
-        text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
+        text += f", and {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
     return f"{text}."
 
 
@@ -187,7 +187,7 @@ def _waits(row: Row) -> str:
 
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
-    """Draw the mean share of its own GPUs that each tenant used, largest tenant first."""
+    """Draw the mean share of its own GPUs that each tenant used, with the largest tenant first."""
     vc = facts.tenant.column
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r[vc] or ""))[:VCS]
@@ -204,12 +204,12 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> Chart:
         axis_title=f"share of the {one}'s own GPU time that was allocated"
         if facts.quotas
         else f"mean share of the {one}'s peak",
-        note=drawn_note(len(shown), len(known), f"{facts.tenant.many} that own most, largest first"),
+        note=drawn_note(len(shown), len(known), f"{facts.tenant.many} with the most GPUs"),
     )
 
 
 def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say in which hours the most and the fewest GPUs are allocated."""
+    """Name the hours in which the most and the fewest GPUs are allocated."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
     if most is None or least is None or most is least:
@@ -225,9 +225,9 @@ def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the share of allocated GPUs, GPU utilization and submissions by hour, with one line per cluster.
+    """Draw the share of GPUs allocated, the GPU utilization and the submissions by hour, with one line per cluster.
 
-    If GPU jobs and all jobs differ, submissions of GPU jobs are drawn too.
+    If only some jobs have GPUs, the chart also shows the submissions of GPU jobs.
     """
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))[:CLUSTERS]
     named = labels([c for c in clusters if c is not None])
@@ -250,14 +250,14 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
         ("Allocated to jobs", share("held", "GPUs allocated"), ".1%", ""),
         ("Computing", share("busy", "utilization"), ".1%", "Of all GPUs with telemetry."),
         ("Submitted", number("jobs", "jobs", ticks=4), ",.1f", "Mean number of jobs."),
-        ("Submitted, with GPUs", number("gpu_jobs", "jobs with GPUs", ticks=4), ",.1f", "Where sizes are known."),
+        ("Submitted, with GPUs", number("gpu_jobs", "jobs with GPUs", ticks=4), ",.1f", "Only jobs of known size."),
     ]
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
         kinds.pop()
     charts = []
     for title, y, form, note in kinds:
         chart = Chart(
-            # The line has a gap at hours without a number.
+            # The line has a gap at hours with an unknown number.
             [{k: r[k] for k in ("hour", "cluster", y.column)} for r in shown],
             x=hours(),
             y=y,
@@ -280,7 +280,7 @@ PRESENTATIONS = (
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        without_rows="No job with telemetry had GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job with telemetry used its GPUs at 10 % utilization or less for an hour or more.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
     Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_tenants("use")),

@@ -1,4 +1,4 @@
-"""Users and their jobs: who uses most, who waits, what they request, and which jobs recur."""
+"""Users and their jobs: who uses the most, who waits, what jobs request, and which jobs recur."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 POINTS = 60
-"""Maximum number of points on a curve; a page cannot show more."""
+"""Maximum number of points on a curve, because a page cannot show more."""
 
 HEAVIEST = 0.1
-"""Share of users that the sentence is about, if the trace has enough users."""
+"""Share of the users that the sentence is about, if the trace has enough users."""
 
 _CURVES = {
     "gpu_time_share": "GPU time",
@@ -32,7 +32,7 @@ _CURVES = {
 
 
 def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what share of the GPU time the heaviest tenth of the users takes."""
+    """Give the share of the GPU time that the heaviest tenth of the users takes."""
     few = [r for r in rows if 0 < r["user_share"] <= HEAVIEST] or rows[:1]
     if not few:
         return None
@@ -50,11 +50,11 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def concentration_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
-    """Draw the cumulative share of time over the share of users, heaviest first."""
+    """Draw the cumulative share of time against the share of users, with the heaviest users first."""
     have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
     if not have or len(rows) < 2:
         return None
-    # The curve bends near its start, so it includes all of the first users and a sample of the others.
+    # The curve bends near its start, so it includes all users there and a sample of the others.
     picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
     by = series("of", have.values())
     of = "time" if len(have) > 1 else next(iter(have.values()))
@@ -74,20 +74,21 @@ def concentration_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
 
 
 def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say who waited longest, and over how many jobs."""
+    """Say who waited longest, and for how many jobs."""
     waited = [r for r in rows if r["queue_hours"]]
     if not waited:
         return "No job with GPUs waited." if any(r["queue_hours"] is not None for r in rows) else None
     first = waited[0]
     who = f"User {shorten(first['user'], 30)}" if first["user"] is not None else "Jobs without a user"
-    text = f"{who} waited longest, {count(first['queue_hours'])} h over {counted(first['gpu_jobs'], 'GPU jobs')}"
+    jobs = counted(first["gpu_jobs"], "GPU jobs")
+    text = f"{who} waited longest: {count(first['queue_hours'])} h in total for {jobs}"
     if first["completed_share"] is None:
         return text + "."
-    return f"{text}; {percent(first['completed_share'])} of these jobs completed."
+    return f"{text}, of which {percent(first['completed_share'])} completed."
 
 
 def queueing_chart(rows: list[Row], _: TraceFacts) -> Chart:
-    """Draw the queueing hours of the users who waited most."""
+    """Draw the queueing hours of the users who waited longest."""
     shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
     tips = [
         Tip("queue_hours", "hours in the queue", ",.1f"),
@@ -95,12 +96,12 @@ def queueing_chart(rows: list[Row], _: TraceFacts) -> Chart:
         Tip("gpu_hours", "GPU-hours", ",.1f"),
         Tip("completed_share", "completed", ".1%"),
     ]
-    axis, most, total = "hours in the queue, all GPU jobs", "users who waited most", len(rows)
+    axis, most, total = "hours in the queue, all GPU jobs", "users who waited longest", len(rows)
     return amounts(shown, value="queue_hours", axis_title=axis, tips=tips, total=total, what=most)
 
 
 REQUESTS = 14
-"""Maximum number of GPU counts drawn."""
+"""Maximum number of GPU counts shown."""
 
 
 def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -116,11 +117,11 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if heavy is common:
         return f"{text}, which also takes the most GPU time ({percent(heavy['gpu_hours_share'])})."
     who = f"{gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
-    return f"{text}; the largest share of GPU time goes to requests for {who}."
+    return f"{text}. The most GPU time goes to requests for {who}."
 
 
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
-    """Draw the cumulative share of jobs by GPU count, and each count's share of jobs and of GPU time."""
+    """Draw the cumulative share of jobs by GPU count, and the share of jobs and GPU time for each count."""
     axis = "share of jobs of known size"
     each = _commonest(rows, "gpu_count", title="GPUs requested", axis=axis, what="most common requests")
     steps = size_curve(rows)
@@ -128,7 +129,7 @@ def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
 
 
 def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> Chart:
-    """Draw the share of jobs next to the share of GPU time, by the most common values of a column."""
+    """Draw the share of jobs next to the share of GPU time, for the most common values of a column."""
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
     named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
@@ -141,13 +142,13 @@ RECURRING = 5
 """Minimum number of jobs for a group to count as recurring in the PAI study."""
 
 LEAST_GROUPS = 10
-"""Fewer groups are job classes, such as the service classes in openb, and not recurring jobs."""
+"""If there are fewer groups, they are job classes, such as the service classes in openb, and not recurring jobs."""
 
 
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
     """Say that the source does not record gang sizes."""
     known = any(r["instance_count"] is not None for r in rows)
-    return None if known or not rows else "The source does not record how many instances jobs start."
+    return None if known or not rows else "The source does not record how many instances each job starts."
 
 
 def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -160,9 +161,9 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"The source records the number of instances for only {counted(jobs, 'jobs')}."
     gangs = [r for r in known if r["instance_count"] > 1]
     share = percent(sum(r["jobs"] for r in gangs) / jobs)
-    text = f"{share} of the jobs of known gang size start several instances at once"
+    text = f"Of the jobs with a known number of instances, {share} start several instances at once"
     held = [r["gpu_hours_share"] for r in gangs if r["gpu_hours_share"] is not None]
-    return f"{text}; they take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
+    return f"{text}. They take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
 
 
 def gangs_chart(rows: list[Row], _: TraceFacts) -> Chart:
@@ -173,7 +174,7 @@ def gangs_chart(rows: list[Row], _: TraceFacts) -> Chart:
 
 
 def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many of the listed jobs are in recurring groups, and which group is the largest."""
+    """Say how many of the listed jobs are in recurring groups, and name the largest group."""
     if not rows:
         return None
     jobs = sum(r["jobs"] for r in rows)
@@ -181,12 +182,12 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     first = rows[0]
     if len(rows) < LEAST_GROUPS:
         return (
-            f"The source has only {count(len(rows))} job group{'' if len(rows) == 1 else 's'}. Such a group is a kind"
-            " of job and does not show which jobs repeat an earlier one."
+            f"The source has only {count(len(rows))} job group{'' if len(rows) == 1 else 's'}. So few groups are kinds"
+            " of jobs and do not show which jobs repeat an earlier job."
         )
     text = (
-        f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
-        f" {RECURRING} jobs; the largest, {shorten(first['group'], 40)}, has {count(first['jobs'])}"
+        f"Of the {count(jobs)} jobs in the table's groups, {percent(again / jobs)} are in groups of at least"
+        f" {RECURRING} jobs. The largest group, {shorten(first['group'], 40)}, has {count(first['jobs'])} jobs"
     )
     if first["median_run_s"] is None:
         return text + "."
@@ -214,6 +215,6 @@ PRESENTATIONS = (
         "workload/recurrence",
         finding=recurrence_finding,
         chart=recurrence_chart,
-        without_rows="No job belongs to a group that would identify it as a repeat of an earlier job.",
+        without_rows="No job belongs to a group that shows whether it repeats an earlier job.",
     ),
 )

@@ -33,7 +33,7 @@ _TITLES = {
     "job_usage": "GPU use in the log",
 }
 _EMPTY = {
-    "attempts": "The trace has no attempt of this job.",
+    "attempts": "The trace has no run of this job.",
     "placements": "The trace does not record where this job ran.",
 }
 _UNITS = {"gpu_util_pct": "percent", "cpu_pct": "percent", "together_s": "s", "nodes": "number", "instance": "text"}
@@ -88,8 +88,8 @@ def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: s
                 beside,
                 shown,
                 units=_UNITS,
-                note="Together: the longest time on one node.",
-                empty="As far as the trace shows, no other job was on its nodes at the same time.",
+                note="'Together' is the longest time on one node.",
+                empty="The trace shows no other job on its nodes at the same time.",
             )
         )
     use = _use(con, name) if placed and trace.has("gpu_utilization") else []
@@ -111,7 +111,7 @@ def _lead(row: Row) -> list[str]:
 
 
 def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, name: str) -> Table | None:
-    """Return a table's rows about a job; None if the Trace has no such table or no rows for the job."""
+    """Return a table's rows about a job, or None if the Trace has no such table or no rows for the job."""
     if not trace.has(of):
         return None
     columns = f"{_OF_JOB[of]}, count(*) OVER () AS total"
@@ -124,12 +124,12 @@ def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, 
 
 
 def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
-    """Return the samples of a job's GPUs by interval, matched as in the view attempt_samples."""
+    """Return the samples of a job's GPUs by interval, matched as in the attempt_samples view."""
     since, until = con.execute(_TIMES, {"name": name}).fetchall()[0]
     if since is None:
         return []
     view = next(view.sql for view in list_views() if view.name == "attempt_samples")
-    # Apply the view's rule to the rows of this job only; the view itself would join the rows of all jobs.
+    # Apply the view's rule only to the rows of this job, because the view itself would join the rows of all jobs.
     samples = f"""
         WITH attempts AS (SELECT * FROM main.attempts WHERE job_id = $name),
         placements AS (SELECT * FROM main.placements WHERE job_id = $name),

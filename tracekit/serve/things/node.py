@@ -69,10 +69,10 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
     tables: list[Table] = []
     if trace.has("node_events"):
         own += _outages(con, name)
-        tables.append(table("Outages and other events", events, shown, empty="None is recorded."))
+        tables.append(table("Outages and other events", events, shown, empty="No events are recorded."))
     if placed:
-        title = "Jobs that ran on it, the latest first"
-        tables.append(table(title, jobs, shown, units={"gpus": "GPUs"}, empty="None is recorded."))
+        title = "Jobs that ran on this node, the latest first"
+        tables.append(table(title, jobs, shown, units={"gpus": "GPUs"}, empty="No jobs are recorded."))
     charts = []
     if placed and (ends := _times(con, _ENDS, name)) is not None:
         rows = held_through_time(con, _HELD_HERE, *ends, name=name)
@@ -83,7 +83,7 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
 
 
 def _times(con: duckdb.DuckDBPyConnection, sql: str, name: str) -> tuple[datetime, datetime] | None:
-    """Return the first and last time that a query finds; None if it finds none or they are equal."""
+    """Return the first and last time that a query finds, or None if there are none or they are equal."""
     first, last = con.execute(sql, {"name": name}).fetchall()[0]
     return (first, last) if first is not None and last > first else None
 

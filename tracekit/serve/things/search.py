@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "find"]
 
 LONGEST = 500
-"""Maximum length of a search text [characters]."""
+"""Maximum length of the search words [characters]."""
 _MOST = 20
-"""Maximum number of names listed per kind."""
+"""Maximum number of names listed for each kind."""
 
 _NAMES = {
     "job": (("jobs", "job_id"),),
     "node": (("nodes", "node_id"), ("placements", "node_id"), ("node_events", "node_id")),
     "user": (("jobs", "user"),),
 }
-"""Tables with the names of each kind; the first existing table is used."""
+"""Tables with the names of each kind. The first existing table is used."""
 
 
 def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words: str) -> str | Thing:
-    """Return the address of the item with exactly this name, or a page of the names that contain it.
+    """Return the address of the item with exactly this name, or a page with the names that contain it.
 
     Parameters
     ----------
     words : str
-        Text to search for; the case of letters does not matter for parts of names.
+        Words to search for. The case of letters does not matter for parts of names.
     """
     words = words.strip()[:LONGEST]
     exact: list[str] = []
@@ -51,10 +51,10 @@ def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words:
         like = f'contains(lower("{column}"), lower($words)) ORDER BY length("{column}"), "{column}" LIMIT {_MOST}'
         rows = rows_of(con, f"{names} {like}", words=words)
         if rows:
-            note = f"The first {_MOST}." if len(rows) == _MOST else ""
+            note = f"Only the first {_MOST} names are listed." if len(rows) == _MOST else ""
             tables.append(table(f"{kind.capitalize()}s", rows, Shown(facts), note=note))
     if len(exact) == 1:
         return exact[0]
     told = f"Names that contain '{text.shorten(words)}':" if tables else f"No name contains '{text.shorten(words)}'."
-    lead = told if words else "Enter the name of a job, a node or a user, or a part of it."
+    lead = told if words else "Enter all or part of the name of a job, a node or a user."
     return Thing("search", None, [lead], tables=tables, words=words)

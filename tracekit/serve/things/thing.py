@@ -50,10 +50,10 @@ _LABELS = {
     "attempt_count": "attempts",
     "instance_count": "instances",
 }
-"""Labels for columns of a job or node that need no context."""
+"""Labels for columns of a job or a node that need no context."""
 
 _MANY = 4
-"""Maximum number of list values shown in a cell."""
+"""Maximum number of values of a list shown in a cell."""
 
 
 class NoSuchThingError(TracekitError):
@@ -91,9 +91,9 @@ class Thing:
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     narrow: str | None = None
-    """Address of the report restricted to this item."""
+    """Address of the report for only this item."""
     words: str = ""
-    """The search text."""
+    """The search words."""
 
     @property
     def heading(self) -> str:
@@ -113,18 +113,18 @@ class Shown:
         }
 
     def unit(self, column: str, given: Mapping[str, str]) -> str:
-        """Return the unit of a column: the given unit, or the unit in the common tables."""
+        """Return the unit of a column, as given or as in the common tables."""
         return given.get(column, self._units.get(column, ""))
 
     def head(self, column: str, unit: str) -> tuple[str, str]:
-        """Return the heading of a column and the unit below it."""
+        """Return a column's heading and the unit below it."""
         if column == INGESTED:
             return self.facts.tenant.head, ""
         head, below = text.heading(column, unit)
         return head, "" if unit == "UTC" else below
 
     def cell(self, column: str, value: Any, unit: str) -> dict[str, Any]:
-        """Return a value as a cell, with a link if it names a job, a node or a user."""
+        """Convert a value to a cell, with a link if it names a job, a node or a user."""
         if isinstance(value, list):
             more = f" and {len(value) - _MANY} more" if len(value) > _MANY else ""
             value = ", ".join(str(v) for v in value[:_MANY]) + more
@@ -136,7 +136,7 @@ class Shown:
 
 
 def shown_time(time: str, facts: TraceFacts) -> str:
-    """Return a time as local time in the trace's zone, or as a day of the trace."""
+    """Write a time as local time in the trace's time zone, or as a day of the trace."""
     if not facts.dated:
         if facts.clocked:
             return f"{start_of_day(time, facts)}, {local(time, facts.timezone):%H:%M:%S}"
@@ -145,7 +145,7 @@ def shown_time(time: str, facts: TraceFacts) -> str:
 
 
 def rows_of(con: duckdb.DuckDBPyConnection, sql: str, **values: object) -> list[Row]:
-    """Return the rows of a query as JSON values; `values` are bound to its parameters."""
+    """Return the rows of a query as JSON values. `values` are bound to its parameters."""
     found = con.execute(sql, values)
     names = [column[0] for column in found.description]
     return [dict(zip(names, map(text.plain, row), strict=True)) for row in found.fetchall()]
@@ -162,7 +162,7 @@ def facts_of(row: Row, shown: Shown, units: Mapping[str, str] | None = None) -> 
         head, below = shown.head(column, unit)
         cell = shown.cell(column, value, unit)
         head = _LABELS.get(column, shown.facts.tenant.spelled if column == INGESTED else head)
-        # The label already says what is counted.
+        # The label already names what is counted.
         suffix = f" {below}" if below and below != "h:mm:ss" and not column.endswith("_count") else ""
         found.append(Fact(head[:1].upper() + head[1:], f"{cell['text']}{suffix}", cell["href"]))
     return found
@@ -177,14 +177,14 @@ def table(
     note: str = "",
     empty: str = "",
 ) -> Table:
-    """Return rows as a table, without columns that have no known value.
+    """Convert rows to a table, without the columns that have no known value.
 
     Parameters
     ----------
     title : str
         Heading of the table.
     rows : sequence of Row
-        Rows to show. If the query has a limit, the column `total` has the number of rows without the limit.
+        Rows to show. If the query has a limit, the `total` column has the number of rows without the limit.
     shown : Shown
         Display rules for columns.
     units : mapping, optional
@@ -192,7 +192,7 @@ def table(
     note : str
         A sentence above the table.
     empty : str
-        The sentence shown instead of an empty table.
+        The sentence that replaces an empty table.
     """
     if not rows:
         return Table(title, note=empty)
@@ -206,5 +206,5 @@ def table(
         columns.append({"head": head, "unit": below, "number": number})
         cells.append([shown.cell(name, r[name], unit) for r in rows])
     if (total := rows[0].get("total", 0)) > len(rows):
-        note = f"{note} {text.count(len(rows))} of {text.count(total)} are listed.".strip()
+        note = f"{note} {text.count(len(rows))} of {text.count(total)} rows are listed.".strip()
     return Table(title, columns, [list(line) for line in zip(*cells, strict=True)], note)

@@ -25,7 +25,7 @@ STEPS = 200
 """Maximum number of intervals in a chart."""
 
 _LEAST_S = 60
-"""Minimum length of an interval [s]; telemetry is rarely finer."""
+"""Minimum length of an interval [s], because telemetry is rarely finer."""
 
 HELD = """
     SELECT
@@ -38,7 +38,7 @@ HELD = """
     FROM placements AS p
     LEFT JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
 """
-"""Placements; a placement without times uses the times of its attempt."""
+"""Placements. If a placement has no times, it uses the times of its attempt."""
 
 
 def step_of(first: datetime, last: datetime) -> float:
@@ -56,14 +56,14 @@ def step_of(first: datetime, last: datetime) -> float:
 def held_through_time(
     con: duckdb.DuckDBPyConnection, source: str, first: datetime, last: datetime, **values: object
 ) -> list[Row]:
-    """Return the mean number of allocated GPUs in each interval: its GPU-seconds divided by its length.
+    """Return the mean number of allocated GPUs in each interval: GPU-seconds divided by the interval's length.
 
     Parameters
     ----------
     con : DuckDB connection
         Connection to the Trace.
     source : str
-        A SELECT of `gpus` [GPUs], `since` and `until`; rows without an end count until `last`.
+        A SELECT of `gpus` [GPUs], `since` and `until`. Rows without an end count until `last`.
     first, last : datetime
         Start and end of the period shown.
     **values
@@ -92,9 +92,9 @@ def held_through_time(
 def used_through_time(
     con: duckdb.DuckDBPyConnection, samples: str, first: datetime, last: datetime, **values: object
 ) -> list[Row]:
-    """Return the mean, least and most utilization of the samples in each interval from `first` to `last` [%].
+    """Return the mean, minimum and maximum utilization of the samples in each interval from `first` to `last` [%].
 
-    `samples` is a SELECT of `time` and `utilization_pct` with the parameters `values`; it may also use `$since`, the
+    `samples` is a SELECT of `time` and `utilization_pct` with the parameters `values`. It may also use `$since`, the
     first time.
     """
     sql = f"""
@@ -114,14 +114,14 @@ _HEIGHT = 140
 
 
 def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: float | None = None) -> list[Chart]:
-    """Draw the allocated GPUs over time, with `owned` as a line above; return no chart without rows."""
+    """Draw the allocated GPUs over time, with `owned` as a line above. If there are no rows, return no chart."""
     if not rows:
         return []
-    marks, note = [steps("series-1")], "The mean of each interval."
+    marks, note = [steps("series-1")], "Mean of each interval."
     if owned:
         dashes = {"color": colour("muted"), "strokeDash": [4, 3]}
         marks.append(Mark("rule", dashes, on="y", rows=[{"gpus": owned}]))
-        note = f"{note} Dashed: all GPUs."
+        note = f"{note} Dashed line: all GPUs."
     chart = Chart(
         [{"time": shown_time(r["time"], facts), "gpus": round(r["gpus"], 2)} for r in rows],
         x=times((r["time"] for r in rows), facts),
@@ -150,7 +150,7 @@ def use_chart(rows: Sequence[Row], facts: TraceFacts, title: str) -> list[Chart]
         height=_HEIGHT,
         tips=[moment_tip(facts), *(Tip(c, c, ".1f") for c in columns)],
         title=title,
-        note="Line: mean of the samples of each interval; pale: minimum to maximum.",
+        note="Line: mean of the samples in each interval. Pale area: minimum to maximum.",
         wide=True,
     )
     return [chart]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["user"]
 
 _LONGEST = 20
-"""Number of jobs listed with the longest waits."""
+"""Number of jobs with the longest waits that are listed."""
 
 _NUMBERS = """
     SELECT
