@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_a_trace_is_refused(tmp_path: Path, name: str, what
 
 def test_a_trace_of_another_schema_version_is_refused(trace: Trace) -> None:
     with pytest.raises(
-        TraceError, match=r"has schema version 0, but this tracekit reads 1, 2, 3 and 4; ingest the source again$"
+        TraceError, match=r"has schema version 0, but this tracekit reads 1, 2, 3, 4, 5 and 6; ingest the source again$"
     ):
         change_manifest(trace, lambda raw: raw.update(schema_version="0"))
 

@@ -140,7 +140,7 @@ def test_rows_lie_at_cluster_and_day_in_the_order_of_the_table(layouts: tuple[Tr
     for table in parts.tables:
         for partition in parts.manifest.tables[table].partitions or []:
             assert partition.bytes == (parts.path / partition.path).stat().st_size
-    assert parts.manifest.schema_version == "4"
+    assert parts.manifest.schema_version == "6"
 
 
 JAN1, JAN2 = dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 2)

@@ -176,6 +176,11 @@ class NodeChange:
     least_waiting: float
     """Share of all waiting hours from which a cluster counts as overloaded; other clusters are not changed."""
 
+    @property
+    def name(self) -> str:
+        """Describe the change for any cluster."""
+        return f"{self.share:.0%} more nodes where most of the waiting is"
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -81,8 +81,9 @@ def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dic
     Parameters
     ----------
     known : iterable of Machine
-        node_id and cluster of the Trace's machines. found : iterable of Machine Names in machine files, each with its
-        cluster if the file names it.
+        node_id and cluster of the Trace's machines.
+    found : iterable of Machine
+        Names in machine files, each with its cluster if the file names it.
     """
     mine, theirs = sorted(set(known), key=str), sorted(set(found), key=str)
     clusters = {machine.cluster for machine in mine if machine.cluster is not None}
@@ -122,8 +123,9 @@ def match_machines(
     Parameters
     ----------
     known : iterable of rows
-        node_id and cluster of the Trace's machines. check, meaning : str The check that counts ambiguous names, and its
-        meaning.
+        node_id and cluster of the Trace's machines.
+    check, meaning : str
+        The check that counts ambiguous names, and its meaning.
     """
     ids, doubtful = machine_ids((Machine(*row) for row in known), (Machine(*row) for row in named.iter_rows()))
     sink.check(check, len(doubtful), named.height, meaning, doubtful)

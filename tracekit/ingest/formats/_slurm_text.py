@@ -275,7 +275,10 @@ def divide(pieces: Sequence[str], names: Sequence[str], read: Collection[int], d
     Parameters
     ----------
     pieces : sequence of str
-        The line, split at every delimiter. names : sequence of str The columns, in lower case. read : collection of int
+        The line, split at every delimiter.
+    names : sequence of str
+        The columns, in lower case.
+    read : collection of int
         Positions of the used columns.
     delimiter : str
         Joins the pieces of one cell.
@@ -610,7 +613,14 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     pieces = pieces_of(record.raw, layout)
     if pieces is None:
         return "is not valid UTF-8"
-    cells = divide(pieces, layout.names, set(layout.columns.values()), layout.delimiter)
+    used = set(layout.columns.values())
+    cells = divide(pieces, layout.names, used, layout.delimiter)
+    place = layout.columns.get("Constraints")
+    if cells is None and place is not None:
+        # A constraint may contain the delimiter, as a|b does. It is no reason to reject the line: it becomes unknown.
+        cells = divide(pieces, layout.names, used - {place}, layout.delimiter)
+        if cells is not None:
+            cells[place] = ""
     if cells is not None:
         return cells
     if len(pieces) < layout.fields or FREE_TEXT.isdisjoint(layout.names):

@@ -142,7 +142,9 @@ class _Uncommented:
     Parameters
     ----------
     stream : ByteReader
-        The file's content. begin : bytes Prefix of comment lines.
+        The file's content.
+    begin : bytes
+        Prefix of comment lines.
     """
 
     def __init__(self, stream: ByteReader, begin: bytes) -> None:

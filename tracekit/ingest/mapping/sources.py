@@ -100,8 +100,9 @@ def read_mapped(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Si
     Raises
     ------
     UsageError
-        The mapping names a column that is missing from a file. SourceError A file cannot be read, or a lookup table has
-        too many keys.
+        The mapping names a column that is missing from a file.
+    SourceError
+        A file cannot be read, or a lookup table has too many keys.
     """
     found = {name: _words(name, one, files.get(one.key, []), sink) for name, one in log_map.lookups.items()}
     for table in log_map.tables:
