@@ -22,13 +22,14 @@ def bench_of(world: World) -> Workbench:
     """Return the workbench of a world's log and nodes. With partitions, the nodes are assigned to the VCs in turn."""
     jobs, cluster = world.to_replay()
 
-    def make(partitioned: bool) -> Cluster:
+    def make(partitioned: bool, size: float) -> Cluster:
+        nodes = world.nodes + world.nodes[: round((size - 1) * len(world.nodes))]
         if not partitioned:
-            return cluster
+            return cluster if size == 1 else make_cluster(nodes)
         vcs = sorted(set(jobs.tenants))
-        domain = [vcs[n % len(vcs)] for n in range(len(world.nodes))]
+        domain = [vcs[n % len(vcs)] for n in range(len(nodes))]
         quota = {f"vc{v}": q for v, q in enumerate(world.quota)} if world.quota else None
-        return make_cluster(world.nodes, domain=domain, quota=quota)
+        return make_cluster(nodes, domain=domain, quota=quota)
 
     seen = jobs.submit_ms < 0.6 * jobs.submit_ms.max()
     return Workbench(jobs, {"stated": make}, seen)

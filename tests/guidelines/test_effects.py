@@ -22,7 +22,7 @@ from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError
 from tracekit.guidelines.document import Judgement, document_of
 from tracekit.guidelines.effects import DEFAULTS, Effect, ExpectedChange, Untold, UntoldEffect, effect_of
-from tracekit.guidelines.interface import GUIDELINES, Assumption, LackingError, RuleChange, Trial
+from tracekit.guidelines.interface import GUIDELINES, Assumption, LackingError, NodeChange, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 from tracekit.progress import Progress
 from tracekit.replay.results.effects import Support
@@ -98,6 +98,22 @@ def test_the_effect_is_the_one_that_another_simulator_finds(mine: TwinReplays) -
     assert support.recorded_queue_s == pytest.approx(before, rel=1e-3)
     assert support.reason is None
     assert support.policy_queue_s == pytest.approx(after, rel=0.02)
+
+
+def test_more_nodes_shorten_the_waits_of_the_overloaded_cluster_as_another_simulator_finds(
+    venus: TwinReplays, earth: TwinReplays
+) -> None:
+    little = TwinReplays(replace(earth.found, waiting_share=0.1), TRACE, Progress())
+    effect = told(Trial((NodeChange(0.25, 0.5), NodeChange(0.2, 0.5)), headline="queue"), twins(venus, little))
+    (change,) = effect.changes  # a fifth of 8 nodes are 2 nodes, too
+    assert (change.change, [one.cluster for one in change.clusters], effect.untold) == ("2 more nodes", ["Venus"], ())
+    known = make_world("strict", 1, 0.85)
+    submit = np.array([job.submit for job in known.jobs])
+    larger = replace(known, nodes=[*known.nodes, 8, 8])
+    after = float(np.mean(np.array(simulate(larger, "strict")) - submit))
+    assert effect.main.changed_s == pytest.approx(after, rel=0.05)
+    assert effect.main.changed_s < effect.main.recorded_s / 2
+    assert isinstance(effect_of(Trial((NodeChange(0.25, 0.5),)), twins(little)), str)
 
 
 def test_effects_of_clusters_add_up_and_say_where_they_arise(

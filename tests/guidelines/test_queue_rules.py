@@ -252,3 +252,44 @@ def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
         for change in changes:
             with pytest.raises(LackingError, match=why):
                 change.change(rules)
+
+
+def two_partitions(queue_s: float, busy_s: float) -> Log:
+    """Return ten days of an hourly 8-GPU job in h, which waits, and of one in a, which does not.
+
+    Both have one node of 8 GPUs, and jobs run for `busy_s` and for half of an hour.
+    """
+    log = Log()
+    for hour in range(240):
+        log.job(hour * 3600 - queue_s, busy_s, gpus=8, node="h1", queue_s=queue_s, partition="h")
+        log.job(hour * 3600, 1800, gpus=8, node="a1", partition="a")
+    for name in "ha":
+        log.add("nodes", node_id=f"{name}1", gpu_count=8, partitions=[name])
+    return log
+
+
+def test_a_full_partition_next_to_an_idle_one_is_overloaded(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, two_partitions(7200, 3600), "overloaded-partition")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    numbers = {key: number.value for key, number in found.finding.numbers.items()}
+    assert numbers == pytest.approx(
+        {"wait_share": 1.0, "wait_s": 7200.0, "allocated_share": 1.0, "others_share": 0.5}, rel=0.02
+    )
+    assert [(row["partition"], row["jobs"], row["gpus"]) for row in found.finding.rows] == [
+        ("h", 240, 8),
+        ("a", 240, 8),
+    ]
+    assert found.finding.text.startswith("Partition h has {wait_share} of all waiting hours")
+
+
+@pytest.mark.parametrize(("queue_s", "busy_s"), [(60, 3600), (7200, 600)])
+def test_short_waits_and_free_gpus_are_no_overload(make_trace: MakeTrace, queue_s: float, busy_s: float) -> None:
+    assert judged(make_trace, two_partitions(queue_s, busy_s), "overloaded-partition").verdict == "does not hold"
+
+
+def test_a_cluster_of_one_pool_has_no_overloaded_partition(make_trace: MakeTrace) -> None:
+    log = two_partitions(7200, 3600)
+    for node in log.tables["nodes"]:
+        node["partitions"] = ["a", "h"]
+    assert judged(make_trace, log, "overloaded-partition").verdict == "cannot tell"

@@ -171,7 +171,12 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:
                     replayed.setdefault(key, []).append(found)
-    left_out = [Untold(name, "", "", f"there is no simulation ({why})") for name, why in twins.left_out.items()]
+    if all(isinstance(change, NodeChange) for change in trial.changed):
+        left_out = []  # the change is for one cluster
+    else:
+        left_out = [Untold(name, "", "", f"there is no simulation ({why})") for name, why in twins.left_out.items()]
+    if not replayed and not untold:
+        return "Cannot tell: there is no simulation of the part of the cluster where most of the waiting is."
     if not replayed:
         first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
         return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
@@ -211,7 +216,7 @@ def _changes(
 ) -> list[tuple[str, str | RuleChange | MoreNodes, Sequence[TwinReplays]]]:
     """Return the changes of a trial, each with its name and the clusters to which it applies.
 
-    More nodes are for the overloaded clusters only; without one, the first cluster explains why nothing is tried.
+    More nodes are for the overloaded cluster only.
     """
     found: dict[str, tuple[str, str | RuleChange | MoreNodes, Sequence[TwinReplays]]] = {}
     for change in trial.changed:

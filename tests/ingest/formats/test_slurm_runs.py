@@ -232,6 +232,12 @@ def test_reason_flags_and_suspension_are_those_of_the_runs(ingest: Ingest, rows:
     assert (job["wait_reason"], job["started_by"], job["suspended_s"]) == ("QOSMaxGRESPerUser", "main", 630.0)
 
 
+def test_the_features_that_a_job_requires_are_kept(ingest: Ingest, rows: Rows) -> None:
+    asked = ["a100&nvlink", "", "(null)"]
+    jobs = rows(ingest(numbered({"Constraints": text} for text in asked)), "jobs")
+    assert [job.get("constraint") for job in jobs] == ["a100&nvlink", None, None]
+
+
 def test_suspension_in_two_dumps_is_known_where_one_record_tells_all(
     rows: Rows, write_source: Callable[[Mapping[str, str]], Path], tmp_path: Path
 ) -> None:

@@ -39,7 +39,10 @@ tk|n2|2024-03-04T09:15:00|2024-03-04T09:16:00|IDLE|back|root(0)|
 """
 NODES = """NodeName=n1 Arch=x86_64 CoresPerSocket=16
    CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=6.38
+   AvailableFeatures=a100,nvlink,old
+   ActiveFeatures=nvlink,a100
    Gres=gpu:a100:8
+   Partitions=gpu,debug
    OS=Linux 6.1 #1 SMP
    RealMemory=512000 AllocMem=0
    State=DOWN*+DRAIN ThreadsPerCore=1
@@ -69,10 +72,19 @@ def held(*lines: str, stamp: str = "# 2024-03-04T08:30:00\n", job: str = "JobId=
 def test_a_sinfo_table_lists_machines(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     trace = ingest({"sacct.txt": SACCT, "whatever": SINFO})
     assert rows(trace, "nodes") == [
-        {"node_id": "n1", **NODE_ROW, "source": "sinfo"},
-        {"node_id": "n2", **NODE_ROW, "source": "sinfo"},
+        # Sinfo prints a row for each partition of a node, and a star at the default partition.
+        {"node_id": "n1", **NODE_ROW, "source": "sinfo", "partitions": ["debug", "gpu"]},
+        {"node_id": "n2", **NODE_ROW, "source": "sinfo", "partitions": ["gpu"]},
         {"node_id": "n3", "cluster": "tk", "gpu_count": 2, "gpu_model": "a100"},
-        {"node_id": "cpu1", "cluster": "tk", "gpu_count": 0, "cpu_count": 64.0, "memory_gib": 1.0, "source": "sinfo"},
+        {
+            "node_id": "cpu1",
+            "cluster": "tk",
+            "gpu_count": 0,
+            "cpu_count": 64.0,
+            "memory_gib": 1.0,
+            "source": "sinfo",
+            "partitions": ["cpu"],
+        },
     ]
     assert rows(trace, "node_events") == [
         {
@@ -93,26 +105,56 @@ def test_a_sinfo_table_lists_machines(ingest: Ingest, rows: Rows, found_checks: 
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "where"),
     [
         (
-            "NODELIST   NODES PARTITION  STATE CPUS S:C:T MEMORY TMP_DISK WEIGHT GRES AVAIL_FE REASON\n"
-            "n[1-2]  2  gpu*  mixed-  32 2:16:1 512000 0 1 gpu:a100:4 (null) no reason at all\n"
+            (
+                "NODELIST   NODES PARTITION  STATE CPUS S:C:T MEMORY TMP_DISK WEIGHT GRES AVAIL_FE REASON\n"
+                "n[1-2]  2  gpu*  mixed-  32 2:16:1 512000 0 1 gpu:a100:4 (null) no reason at all\n"
+            ),
+            {"partitions": ["gpu"], "features": []},
         ),
-        "Mon Mar 04 10:00:00 2024\nNODELIST STATE CPUS(A/I/O/T) MEMORY GRES\nn[1-2] idle 0/32/0/32 512000 gpu:a100:4\n",
-        "NODELIST;STATE;GRES;CPUS;MEMORY\r\nn[1-2];alloc;gpu:a100:4;32;512000\r\n",
+        (
+            (
+                "Mon Mar 04 10:00:00 2024\nNODELIST STATE CPUS(A/I/O/T) MEMORY GRES\n"
+                "n[1-2] idle 0/32/0/32 512000 gpu:a100:4\n"
+            ),
+            {},
+        ),
+        (
+            "NODELIST;STATE;GRES;CPUS;MEMORY;ACTIVE_FEATURES\r\nn[1-2];alloc;gpu:a100:4;32;512000;nvlink,a100\r\n",
+            {"features": ["a100", "nvlink"]},
+        ),
     ],
 )
-def test_sinfo_is_read_in_columns_and_with_other_delimiters(ingest: Ingest, rows: Rows, text: str) -> None:
+def test_sinfo_is_read_in_columns_and_with_other_delimiters(
+    ingest: Ingest, rows: Rows, text: str, where: dict[str, list[str]]
+) -> None:
     nodes = rows(ingest({"sacct.txt": SACCT, "nodes.txt": text}), "nodes")
-    assert nodes[:2] == [{"node_id": node, **NODE_ROW, "source": "sinfo"} for node in ("n1", "n2")]
+    assert nodes[:2] == [{"node_id": node, **NODE_ROW, "source": "sinfo", **where} for node in ("n1", "n2")]
 
 
 def test_scontrol_lists_machines_and_their_states(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     trace = ingest({"sacct.txt": SACCT, "nodes.txt": NODES})
     assert rows(trace, "nodes") == [
-        {"node_id": "n1", **NODE_ROW, "gpu_count": 8, "source": "scontrol"},
-        {"node_id": "n2", **NODE_ROW, "gpu_count": 2, "gpu_model": "h100", "memory_gib": 1.0, "source": "scontrol"},
+        {
+            "node_id": "n1",
+            **NODE_ROW,
+            "gpu_count": 8,
+            "source": "scontrol",
+            "partitions": ["debug", "gpu"],
+            "features": ["a100", "nvlink"],
+        },
+        # Scontrol prints no such field for a node that is in no partition.
+        {
+            "node_id": "n2",
+            **NODE_ROW,
+            "gpu_count": 2,
+            "gpu_model": "h100",
+            "memory_gib": 1.0,
+            "source": "scontrol",
+            "partitions": [],
+        },
         {"node_id": "n3", "cluster": "tk", "gpu_count": 2, "gpu_model": "a100"},
     ]
     assert rows(trace, "node_events") == [
@@ -166,6 +208,7 @@ def test_wall_clocks_are_of_the_log_and_others_are_taken_as_they_are(ingest: Ing
 
 def test_json_of_old_and_new_slurm(ingest: Ingest, rows: Rows) -> None:
     node = {"name": "n1", "gres": "gpu:a100:4", "cpus": 32, "real_memory": 512000, "slurmd_version": "22.05.8"}
+    node |= {"partitions": ["gpu", "debug"], "active_features": ["a100", "nvlink"]}
     down = {"state": "down", "state_flags": ["DRAIN"], "reason": "psu failed", "reason_changed_at": 1709539200}
     old = {"meta": {"nodes": 1}, "errors": [], "nodes": [node | down]}
     new = {
@@ -177,14 +220,18 @@ def test_json_of_old_and_new_slurm(ingest: Ingest, rows: Rows) -> None:
                 "memory": {"minimum": 512000, "maximum": 512000},
                 "gres": {"total": "gpu:a100:4"},
                 "weight": {"minimum": 1, "maximum": 1},
+                "partition": {"name": "gpu"},
+                "features": {"total": "a100,nvlink,old", "active": "a100,nvlink"},
             }
         ],
         "errors": [],
     }
+    new["sinfo"].append(new["sinfo"][0] | {"partition": {"name": "debug"}})
     scontrol = {"nodes": [node | {"state": ["IDLE"], "reason_changed_at": {"set": False, "number": 0}}]}
     for value in (old, new, scontrol):
         trace = ingest({"sacct.txt": SACCT, "sinfo.json": json.dumps(value, indent=2)})
-        assert rows(trace, "nodes")[0] == {"node_id": "n1", **NODE_ROW, "source": "sinfo"}
+        known = {"partitions": ["debug", "gpu"], "features": ["a100", "nvlink"]}
+        assert rows(trace, "nodes")[0] == {"node_id": "n1", **NODE_ROW, "source": "sinfo", **known}
         events = [(e["node_id"], e["start_time"], e["state"], e["cause"]) for e in rows(trace, "node_events")]
         assert events == ([("n1", "2024-03-04 08:00:00", "down", "power")] if value is old else [])
 
@@ -499,3 +546,16 @@ def test_a_run_that_ended_by_a_node_failure_is_not_an_outage_but_is_held_to_the_
     assert [text.rpartition("/")[2] for text in examples] == ["3 on n1", "4 on n2", "6 on n1"]
     # Without any events nothing contradicts anything.
     assert "node_fail_without_event" not in ingest({"sacct.txt": sacct}).manifest.checks
+
+
+def test_a_run_with_all_gpus_of_its_nodes_has_those_that_the_list_shows(ingest: Ingest, rows: Rows) -> None:
+    # Job 9 overlaps job 7 on n1, as after a clock change, so sacct alone does not show that job 7 filled its nodes.
+    sacct = SACCT.replace("gres/gpu:a100=6,gres/gpu=6", "gres/gpu:a100=12,gres/gpu=12")
+    sacct += "9|9|tk|2024-03-04T08:00:00|2024-03-04T08:30:00|2024-03-04T09:30:00|COMPLETED|gres/gpu:a100=7,gres/gpu=7|1|n1|u\n"
+    lists = {False: SINFO, True: SINFO.replace("n[1-2]|idle|idle|gpu:a100:4", "n[1-2]|idle|idle|gpu:a100:6")}
+    for whole, sinfo in lists.items():
+        trace = ingest(
+            {"sacct.txt": sacct, "sinfo": sinfo.replace("\nn1|idle|idle|gpu:a100:4", "\nn1|idle|idle|gpu:a100:6")}
+        )
+        placed = {r["node_id"]: r.get("gpu_count") for r in rows(trace, "placements") if r["job_id"] == "tk/7"}
+        assert placed == ({"n1": 6.0, "n2": 6.0} if whole else {"n1": None, "n2": None})

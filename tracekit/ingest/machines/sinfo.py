@@ -148,7 +148,7 @@ class SinfoTable(RecordReader):
             since = cells.optional(value.get("timestamp"), "timestamp")
             event = {"state": unfit, "reason": value.get("reason"), "source": "sinfo", "start": since}
         partitions = words_in(value.get("partition"))
-        features = words_in(value.get("active_features", value.get("avail_features")))
+        features = words_in(value.get("active_features", value.get("avail_features", value.get("avail_fe"))))
         yield from listed([value["nodelist"]], gpus, cpus, memory, event, value.get("cluster"), partitions, features)
 
 
