@@ -160,3 +160,18 @@ def test_a_full_partition_next_to_an_idle_one_has_no_free_gpu_for_its_jobs(make_
     assert {(r["cluster"], r["capacity_gpus"]) for r in rows} == {("a", 8.0), ("h", 8.0)}
     summary = dict(run_query(trace, "overview/summary").select("metric", "value").iter_rows())
     assert (summary["clusters"], summary["pools"], summary["vcs"]) == (1, 2, 1)
+
+
+def test_a_free_node_outside_a_jobs_partition_is_of_no_use_to_it(make_trace: MakeTrace) -> None:
+    # Partition s has node n1 only, which partition t has as well. Node n2 is free, and t's job could have run there.
+    log = logged([("s", "n1"), ("s", "n1"), ("t", "n1")])
+    for n, (job, run, place) in enumerate(zip(log["jobs"], log["attempts"], log["placements"], strict=True)):
+        for row in (job, run, place):
+            row["gpu_count"] = 8.0
+        job |= {"submit_time": "2024-03-01 00:00", "queue_s": 3600.0 * n}
+        run |= {"wait_s": 3600.0 * n, "end_time": f"2024-03-01 {n + 1:02}:00"}
+        job["end_time"] = run["end_time"]
+    trace = make_trace(**log, nodes=nodes(n1=["s", "t"], n2=["t"]))
+    causes = trace.path.parent / "causes.sql"
+    causes.write_text("SELECT job_id, fragmentation_us / 3600000000, other_us / 3600000000 FROM wait_causes ORDER BY 1")
+    assert run_query(trace, causes, quota="capacity").rows() == [("s-0", 0, 0), ("s-1", 1, 0), ("t-2", 0, 2)]

@@ -213,6 +213,7 @@ def build_report(
             "options": dict(manifest.options),
             "ingested": manifest.created,
             "clusters": [text.cut(name) for name in trace.clusters[:100]],
+            "by_pool": trace.by_pool,
         },
         "time": times,
         "tenant": tenant,

@@ -89,6 +89,8 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     if report["guidelines"] is not None:
         advice = faults.run_or(None, "the guidelines", guidelines_view, report["guidelines"], facts.tenant, faults)
     kinds = {**KINDS, "vc": facts.tenant.spelled}
+    if report["source"]["by_pool"]:
+        kinds["cluster"] = "nodes of partition" if "partition" in filters else "partition"
     lacking = by_reason(u for u in report["unanswered"] if not u["failed"])
     payload: dict[str, object] = {"filters": filters, "parts": parts}
     if served:

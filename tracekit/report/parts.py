@@ -93,6 +93,8 @@ def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenan
         pl.col("span").fill_null(0).cast(pl.Int64) - 1,
     )
     kept = [name for name in DIMENSIONS if len(names[name]) > 1]
+    if set(names["partition"]) == set(names["cluster"]) and "partition" in kept:
+        kept.remove("partition")  # each partition has nodes of its own and is a cluster here
     joined = 1
     while (sums := _sums(coded.filter(~pl.col("by_user")), kept, joined)).height > _CELLS:
         if spans.height > 15 * joined:

@@ -166,6 +166,8 @@ class SourceInfo(TypedDict):
     options: dict[str, str]
     ingested: str
     clusters: list[str]
+    by_pool: bool
+    """Whether `clusters` are partitions with nodes of their own, or several that share nodes."""
 
 
 class TimeInfo(TypedDict):

@@ -551,7 +551,8 @@ def test_a_run_that_ended_by_a_node_failure_is_not_an_outage_but_is_held_to_the_
 def test_a_run_with_all_gpus_of_its_nodes_has_those_that_the_list_shows(ingest: Ingest, rows: Rows) -> None:
     # Job 9 overlaps job 7 on n1, as after a clock change, so sacct alone does not show that job 7 filled its nodes.
     sacct = SACCT.replace("gres/gpu:a100=6,gres/gpu=6", "gres/gpu:a100=12,gres/gpu=12")
-    sacct += "9|9|tk|2024-03-04T08:00:00|2024-03-04T08:30:00|2024-03-04T09:30:00|COMPLETED|gres/gpu:a100=7,gres/gpu=7|1|n1|u\n"
+    times = "2024-03-04T08:00:00|2024-03-04T08:30:00|2024-03-04T09:30:00"
+    sacct += f"9|9|tk|{times}|COMPLETED|gres/gpu:a100=7,gres/gpu=7|1|n1|u\n"
     lists = {False: SINFO, True: SINFO.replace("n[1-2]|idle|idle|gpu:a100:4", "n[1-2]|idle|idle|gpu:a100:6")}
     for whole, sinfo in lists.items():
         trace = ingest(

@@ -69,6 +69,8 @@ class _Room(NamedTuple):
     lost: list[Note]
     quota: Note
     of_nodes: list[Note]
+    partitions: dict[str, frozenset[str]]
+    """The nodes of each partition that has only some nodes of its pool; empty if there is none."""
 
     @classmethod
     def read(
@@ -87,7 +89,28 @@ class _Room(NamedTuple):
         nodes: tuple[dict[str | None, FreeNodes], list[Note]] = ({}, [])
         if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
             nodes = free_nodes(con, str(params["capacity"]), half_steps=half_steps)
-        return cls(used, allowed, nodes[0], lost, quota, nodes[1])
+        return cls(used, allowed, nodes[0], lost, quota, nodes[1], _listed_partitions(con))
+
+    def of_job(self, cluster: str | None, partition: str | None) -> FreeNodes | None:
+        """Return the nodes on which a job may run, or None if they are unknown."""
+        pool = self.nodes.get(cluster)
+        own = self.partitions.get(partition or "")
+        if pool is None or own is None:
+            return pool
+        return pool.only(np.array([k for k, name in enumerate(pool.names) if name in own], dtype=np.int64))
+
+
+def _listed_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
+    """Return the nodes of each partition, by the list of machines, if some node is not in every partition.
+
+    Partitions of the same name in several clusters have the nodes of all, of which a cluster's pool has its own.
+    """
+    rows = con.execute(
+        """SELECT part, list(node_id) FROM (SELECT unnest(partitions) AS part, node_id FROM nodes)
+        GROUP BY part ORDER BY part"""
+    ).fetchall()
+    found = {part: frozenset(names) for part, names in rows}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -102,8 +125,13 @@ def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | floa
             WHERE w.wait_s IS NOT NULL AND w.start_time IS NOT NULL"""
         )
     )
-    known = waits.filter(pl.col("wait_us") >= 0)
     room = _Room.read(con, params, groups, source)
+    if room.partitions:
+        asked = pl.DataFrame(con.sql('SELECT job_id, "partition" FROM jobs'))
+        waits = waits.join(asked.unique("job_id", keep="first"), on="job_id", how="left", maintain_order="left")
+    else:
+        waits = waits.with_columns(partition=pl.lit(None, dtype=pl.String))
+    known = waits.filter(pl.col("wait_us") >= 0)
     fair, fragmented = _shares(known, groups, room)
     wait_us = known["wait_us"].to_numpy()
     other = wait_us - fair - fragmented
@@ -127,29 +155,31 @@ def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Int
     since = until - waits["wait_us"].to_numpy()
     size = waits["gpu_count"].fill_null(0).to_numpy()
     fair, fragmented = np.zeros(len(until), dtype=np.int64), np.zeros(len(until), dtype=np.int64)
-    fits: dict[tuple[str | None, float], Steps] = {}
-    order = np.lexsort((size, waiter))
-    cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
+    names = waits["partition"].unique().sort().to_list()
+    place = waits["partition"].replace_strict(names, range(len(names)), return_dtype=pl.Int64).to_numpy()
+    fits: dict[tuple[str | None, str | None, float], Steps] = {}
+    order = np.lexsort((size, place, waiter))
+    changes = [np.diff(keys[order]) != 0 for keys in (waiter, place, size)]
+    cuts = np.flatnonzero(np.logical_or.reduce(changes)) + 1
     for rows in np.split(order, cuts) if len(order) else []:
         gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
         # Neither cause applies to a job without GPUs.
         rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop uses these rows
         if gpus <= 0 or not len(rows):
             continue
-        cluster = groups["cluster"][group]
+        where = (groups["cluster"][group], names[place[rows[0]]], gpus)
         used, allowed = room.used[group], room.allowed[group]
         times = np.union1d(used.times, allowed.times)
-        pool = room.nodes.get(cluster)
-        if pool is not None:
-            if (cluster, gpus) not in fits:
-                fits[cluster, gpus] = pool.fits(gpus)
-            times = np.union1d(times, fits[cluster, gpus].times)
+        if where not in fits and (pool := room.of_job(*where[:2])) is not None:
+            fits[where] = pool.fits(gpus)
+        if where in fits:
+            times = np.union1d(times, fits[where].times)
         # Nothing changes before the first step, but a wait may begin there.
         times = np.union1d(times, since[rows].min())
         full = used.at(times) + gpus > allowed.at(times) + 1e-9
         for share, holds in (
             (fair, full),
-            *(((fragmented, ~full & (fits[cluster, gpus].at(times) < 1)),) if pool is not None else ()),
+            *(((fragmented, ~full & (fits[where].at(times) < 1)),) if where in fits else ()),
         ):
             share[rows] = time_true(times, holds, until[rows]) - time_true(times, holds, since[rows])
     return fair, fragmented
@@ -179,8 +209,9 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
     ),
     rule="""Each moment of a wait for g GPUs in the VC v has one cause. The cause is fair_share while (GPUs of v in use)
 + g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes of the cluster
-that fit them, and other at all other times. Waits with unknown ends and negative waits are excluded. A job without
-GPUs, or of unknown size, waits only for other reasons. The two kinds of delay come from Philly (ATC'19); the test is
+that fit them, and other at all other times. If the list of machines records partitions, only the nodes of the job's
+partition count. Waits with unknown ends and negative waits are excluded. A job without GPUs, or of unknown size, waits
+only for other reasons. The two kinds of delay come from Philly (ATC'19); the test is
 ours, because quotas are not published.""",
     compute=_wait_causes,
 )
