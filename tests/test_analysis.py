@@ -163,7 +163,7 @@ def test_a_folder_that_is_not_a_report_is_never_replaced(small_trace: Trace, tmp
 def test_a_source_inside_the_output_is_refused(tmp_path: Path, inside: str) -> None:
     source = tmp_path / inside
     source.mkdir(parents=True)
-    with pytest.raises(UsageError, match="lies in the output folder"):
+    with pytest.raises(UsageError, match="is in the output folder"):
         analyze(source, tmp_path / "out", force=True)
 
 

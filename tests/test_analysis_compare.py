@@ -166,7 +166,7 @@ def test_logs_that_cannot_be_read_are_one_line(october: Trace, tmp_path: Path) -
 
 def test_what_would_be_replaced_is_refused(last: Analysis, november: Trace) -> None:
     for other in (last.folder, last.trace):
-        with pytest.raises(UsageError, match="lies in the output folder"):
+        with pytest.raises(UsageError, match="is in the output folder"):
             analyze(november.path, last.folder, fit=False, replay_jobs=0, compare=str(other), force=True)
 
 

@@ -320,7 +320,7 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--salt-file", "salt"), "works only with --anonymize"),
-        (("--anonymize", "--salt-file", "out/salt"), "lies in the output folder"),
+        (("--anonymize", "--salt-file", "out/salt"), "is in the output folder"),
         (("--anonymize", "--capacity", "nodes.csv"), "the file contains node names"),
         (("--anonymize", "--twin", "twin.toml"), "the twin contains cluster names"),
         (("--prices", "absent.toml"), "cannot read the prices"),

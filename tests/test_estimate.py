@@ -216,7 +216,7 @@ def test_another_engine_is_named_from_its_number_of_rows_on() -> None:
 
 def test_a_machine_that_says_nothing_of_itself_is_warned_of_nothing() -> None:
     silent = Machine(None, None, Path("/scratch"))
-    assert sentences(replace(NEED, tables=10**15), silent, "1GB")[0].endswith("for what does not fit")
+    assert sentences(replace(NEED, tables=10**15), silent, "1GB")[0].endswith("for data that does not fit")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
 
 def test_the_python_of_the_page_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(blocks("python")[0], {})
-    assert capsys.readouterr().out.startswith("2 {}\njob type: tracekit, for 2 jobs")
+    assert capsys.readouterr().out.startswith("2 {}\njob type: tracekit for 2 jobs")
 
 
 def test_the_target_of_the_page_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ _TIMES = {
 OTHERS_FREE = "GPUs allocated to other jobs count as free, because only these jobs were selected"
 """Note on numbers about machines if some of a cluster's jobs are left out."""
 
-_WITH_POOL = ("jobs", "nodes")
+WITH_POOL = ("jobs", "nodes")
 """Tables whose column `cluster` is the pool in a Trace divided by pools."""
 
 _SHOWN_VALUES = 10
@@ -237,10 +237,15 @@ class Trace:
 
     @cached_property
     def pools(self) -> tuple[Pool, ...]:
-        """The pools of each cluster (`tracekit.tables.pools`), in the whole Trace; empty without partitions."""
+        """The pools of each cluster (`tracekit.tables.pools`); empty if the jobs have fewer than two partitions.
+
+        Like every question, this reads only the selected days if the tables are split by day.
+        """
         if not self.has("jobs"):
             return ()
-        return _pools_of(replace(self, limits=EVERYTHING, tenant_column=INGESTED, by_pool=False))
+        split = self.manifest.tables["jobs"].partitions is not None
+        period = Window(self.limits.start, self.limits.end) if split else EVERYTHING
+        return _pools_of(replace(self, limits=period, tenant_column=INGESTED, by_pool=False))
 
     @property
     def divided(self) -> Trace:
@@ -259,9 +264,9 @@ class Trace:
         chosen = dict(self.limits.where)
         if self.limits.machines is None or set(chosen) != {"partition"}:
             return False
-        return any(pool.divides and list(pool.partitions) == [chosen["partition"]] for pool in self.pools)
+        return any(pool.apart and list(pool.partitions) == [chosen["partition"]] for pool in self.pools)
 
-    def _pool_sql(self, table: str) -> str:
+    def pool_sql(self, table: str) -> str:
         """Return the SQL expression of the pool in a row of jobs or nodes, or of its cluster if that is not divided."""
         cases = []
         for pool in self.pools:
@@ -399,10 +404,10 @@ class Trace:
         rows = scan_table(table, self.files(table), self.manifest.schema_version)
         if not self._whole(table):
             rows = self.limits.take(table, rows, lambda name: self.scan(name) if self.has(name) else None)
-        if self.by_pool and table in _WITH_POOL:
+        if self.by_pool and table in WITH_POOL:
             import polars as pl
 
-            rows = rows.with_columns(pl.sql_expr(self._pool_sql(table)).alias("cluster"))
+            rows = rows.with_columns(pl.sql_expr(self.pool_sql(table)).alias("cluster"))
         if table == "jobs" and self.tenant_column != INGESTED:
             import polars as pl
 
@@ -462,8 +467,8 @@ class Trace:
 
         try:
             rows = self.rows_sql(table)
-            if self.by_pool and table in _WITH_POOL:
-                rows = f"SELECT * REPLACE ({self._pool_sql(table)} AS cluster) FROM ({rows})"
+            if self.by_pool and table in WITH_POOL:
+                rows = f"SELECT * REPLACE ({self.pool_sql(table)} AS cluster) FROM ({rows})"
             if table == "jobs" and self.tenant_column != INGESTED:
                 rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
             con.execute(f"CREATE VIEW {table} AS {rows}")
@@ -605,9 +610,9 @@ def _own_machines(trace: Trace, limits: Window) -> tuple[str, ...] | None:
     if name is None or limits.machines is not None:
         return limits.machines
     pools = [pool for pool in trace.pools if name in pool.partitions and limits.cluster in (None, pool.cluster)]
-    # Observed nodes of a partition are a lower bound unless the partition is apart.
-    known = [pool for pool in pools if pool.divides or not pool.observed]
-    nodes = {node for pool in known for node in pool.partitions[name]}
+    # If nodes are observed, those of a partition are a lower bound, but a pool that is apart is known as a whole.
+    known = [pool for pool in pools if pool.apart or not pool.observed]
+    nodes = {node for pool in known for node in (pool.nodes if pool.observed else pool.partitions[name])}
     return tuple(sorted(nodes)) if nodes and len(known) == len(pools) else None
 
 

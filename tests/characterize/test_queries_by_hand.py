@@ -185,6 +185,7 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
             ("cpu_median_queue_s", None, "s"),
             ("cpu_median_run_s", 7200.0, "s"),
             ("cpu_completed_share", 1.0, "share"),
+            ("pools", None, "pools"),
         ]
     )
 
@@ -208,7 +209,7 @@ def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> No
         "hour_in_doubt_times": 0.0,
         "gpu_hours_in_doubt": 0.0,
     }
-    assert len(found) == 32
+    assert len(found) == 33
 
 
 def test_summary_takes_the_capacity_table_where_no_nodes_are_listed(make_trace: MakeTrace) -> None:

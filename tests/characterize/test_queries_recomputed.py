@@ -370,6 +370,7 @@ def of_gpu_and_cpu_jobs(jobs: list[dict[str, Any]]) -> Results:
         ("cpu_median_queue_s",): (middle(known(cpu, "queue_s")), "s"),
         ("cpu_median_run_s",): (middle(known(cpu, "run_s")), "s"),
         ("cpu_completed_share",): (share(cpu, "completed"), "share"),
+        ("pools",): (None, "pools"),
     }
 
 

@@ -127,7 +127,7 @@ def test_effects_of_clusters_add_up_and_say_where_they_arise(
     jobs = sum(n for n, _, _ in means)
     assert effect.main.recorded_s == pytest.approx(sum(n * mean for n, mean, _ in means) / jobs)
     assert effect.main.changed_s == pytest.approx(sum(n * mean for n, _, mean in means) / jobs)
-    assert effect.main.words.endswith(f"of the {jobs:,} jobs of Venus and Earth")
+    assert effect.main.words.endswith(f"over the {jobs:,} jobs of Venus and Earth")
     assert effect.untold == ()
     golden(effect.assumptions)
 

@@ -292,4 +292,7 @@ def test_a_cluster_of_one_pool_has_no_overloaded_partition(make_trace: MakeTrace
     log = two_partitions(7200, 3600)
     for node in log.tables["nodes"]:
         node["partitions"] = ["a", "h"]
+    assert judged(make_trace, log, "overloaded-partition").verdict == "does not hold"
+    for job in log.tables["jobs"]:
+        job["partition"] = None
     assert judged(make_trace, log, "overloaded-partition").verdict == "cannot tell"

@@ -317,7 +317,7 @@ def test_a_trace_of_the_older_schema_is_appended_to(append: Callable[..., Trace]
     as_version_1(first.path)
     assert Trace.open(first.path).manifest.schema_version == "1"
     trace = append({"sacct-2.txt": held_dump(("8", "04T08", "04T09", "04T09", "04T10", "COMPLETED"))})
-    assert trace.manifest.schema_version == "3"
+    assert trace.manifest.schema_version == "5"
     assert [(j["job_id"], j.get("qos"), j.get("eligible_time")) for j in rows(trace, "jobs")] == [
         ("c/7", None, None),
         ("c/8", "high", "2024-03-04 09:00:00"),

@@ -116,7 +116,7 @@ def test_a_trace_is_laid_out_again_both_ways(sample_trace: Callable[[str], Trace
         assert trace.validate(deep=True) == []
         assert_same_rows(trace, plain)
         assert (trace.manifest.files, trace.manifest.checks) == (plain.manifest.files, plain.manifest.checks)
-    assert back.manifest.schema_version == "3"
+    assert back.manifest.schema_version == "5"
 
 
 def test_an_older_trace_is_laid_out_again(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_is_left_out_is_reported(make_trace: Callable[..., Trace], tmp_path
         (("--load", "2"), "a placement study has no arrival times"),
         (("--outages", "recorded"), "--outages: no task runs in a placement study, so none can fail"),
         (("--spares", "2"), "--spares: no task runs in a placement study"),
-        (("--twin", "twin.toml"), "a placement study has no time"),
+        (("--twin", "twin.toml"), "a placement study does not model time"),
         (("-p", "bestfitt"), "did you mean 'bestfit'?"),
         (("--cluster", "none.toml"), "none.toml"),
     ],

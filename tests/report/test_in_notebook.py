@@ -84,7 +84,7 @@ def test_it_saves_what_it_holds(found: TraceReport, analysis: Analysis, report: 
     assert [place for name in own for place in _differences(own[name], whole[name], name)] == []
     with pytest.raises(OutputError, match="exists already"):
         found.save(tmp_path / "out")
-    with pytest.raises(UsageError, match="lies in the output folder"):
+    with pytest.raises(UsageError, match="is in the output folder"):
         found.save(Path(found.data["source"]["path"]).parent, force=True)
 
 

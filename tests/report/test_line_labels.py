@@ -80,8 +80,8 @@ def test_lines_whose_names_cannot_be_parted_have_none(places: list[float], heigh
 
 
 def test_names_have_the_colour_of_their_line_and_the_height_of_its_end() -> None:
-    ends = [LineEnd("x", 75, {"time": 3}), LineEnd("of use to one gang", 25, {})]
-    first, second = end_labels(_lines("x", "of use to one gang"), ends, 100)
+    ends = [LineEnd("x", 75, {"time": 3}), LineEnd("usable by one job", 25, {})]
+    first, second = end_labels(_lines("x", "usable by one job"), ends, 100)
     assert first.rows == [{"time": 3, "at": 75, "name": ["x"]}]
     assert second.rows == [{"at": 25, "name": ["usable by one", "job"]}]
     assert (first.style["color"], second.style["color"]) == ("var(--series-1)", "var(--series-2-text)")

@@ -126,7 +126,7 @@ def test_a_change_is_reported_where_the_log_is_the_first_policy(
     text = finding("replay/policies", in_order["replay/policies"]) or ""
     golden(told(text, "59 min"))
     assert re.search(r"\N{MINUS SIGN}\d", text)
-    assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
+    assert " under the best policy" in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
 
 
 def test_no_change_is_reported_and_nothing_ranked_where_there_is_no_twin(

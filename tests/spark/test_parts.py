@@ -58,3 +58,14 @@ def test_a_part_of_either_layout_gives_duckdbs_answer(
         assert difference(expected, answer_query(asked, name, engine=spark).frame) is None, name
         if part == "days":
             assert not expected.equals(answer_query(trace, name).frame), name
+
+
+def test_partitions_with_nodes_of_their_own_are_clusters_in_both_engines(
+    sample_trace: Callable[[str], Trace], tmp_path: Path, spark: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracekit.tables.pools.ENOUGH_JOBS", 100)
+    trace = ingest_logs(sample_trace("slurm").path, tmp_path / "trace", partition="none")
+    assert trace.divided.clusters == ("a100+cpu", "h100")
+    for name in ("overview/summary", "queuing/cluster_timeline", "queuing/delay_causes"):
+        expected = answer_query(trace, name).frame
+        assert difference(expected, answer_query(trace, name, engine=spark).frame) is None, name

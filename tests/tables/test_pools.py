@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tracekit.analysis.reporting import report
 from tracekit.characterize import run_query
 from tracekit.errors import UsageError
-from tracekit.tables.pools import FEWEST_RUNS
+from tracekit.tables.pools import ENOUGH_JOBS, FEWEST_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
     Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _few_jobs_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracekit.tables.pools.ENOUGH_JOBS", 1)
 
 
 def logged(runs: Iterable[tuple[str, str]], cluster: str | None = "c") -> dict[str, Rows]:
@@ -78,6 +84,19 @@ def test_observed_partitions_divide_a_cluster_only_after_enough_runs(
     trace = make_trace(**log)
     assert found(trace) == [("a", ("a1",), divides), ("b", ("b1",), divides)]
     assert all(pool.observed for pool in trace.pools)
+
+
+@pytest.mark.parametrize(("runs", "divides"), [(ENOUGH_JOBS, True), (ENOUGH_JOBS - 1, False)])
+def test_a_log_too_small_for_a_simulation_is_not_divided_but_its_partitions_are_apart(
+    make_trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, runs: int, divides: bool
+) -> None:
+    monkeypatch.setattr("tracekit.tables.pools.ENOUGH_JOBS", ENOUGH_JOBS)
+    trace = make_trace(**logged([("a", "a1")] * runs + [("b", "b1")]), nodes=nodes(a1=["a"], b1=["b"]))
+    assert [(pool.name, pool.apart, pool.divides) for pool in trace.pools] == [
+        ("a", True, divides),
+        ("b", True, divides),
+    ]
+    assert trace.window(where={"partition": "b"}).scan("nodes").collect()["node_id"].to_list() == ["b1"]
 
 
 def test_one_observed_run_on_the_others_node_makes_one_pool(make_trace: MakeTrace) -> None:
@@ -175,3 +194,18 @@ def test_a_free_node_outside_a_jobs_partition_is_of_no_use_to_it(make_trace: Mak
     causes = trace.path.parent / "causes.sql"
     causes.write_text("SELECT job_id, fragmentation_us / 3600000000, other_us / 3600000000 FROM wait_causes ORDER BY 1")
     assert run_query(trace, causes, quota="capacity").rows() == [("s-0", 0, 0), ("s-1", 1, 0), ("t-2", 0, 2)]
+
+
+def test_a_report_of_one_pool_covers_its_jobs_and_nodes(make_trace: MakeTrace) -> None:
+    trace = make_trace(**logged([("a", "a1"), ("b", "b1")] * 3), nodes=nodes(a1=["a"], b1=["b"], b2=["b"]))
+    data = report(trace.window(cluster="b")).data
+    assert data["source"]["clusters"] == ["c"]
+    assert data["capacity"]["gpus"] == 16
+    (jobs,) = (row["value"] for row in rows_of(data, "overview/summary") if row["metric"] == "jobs")
+    assert jobs == 3
+
+
+def rows_of(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    (answer,) = (answer for section in data["sections"] for answer in section["answers"] if answer["name"] == name)
+    rows: list[dict[str, Any]] = answer["rows"]
+    return rows

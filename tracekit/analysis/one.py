@@ -170,7 +170,8 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
             f"the Trace is already a part: {part.words}", where=trace.path, hint="select the part only once"
         )
     if part:
-        settings = replace(settings, start=part.start, end=part.end, cluster=part.cluster)
+        pool = next((pool.name for pool in trace.pools if pool.values == part.partitions), part.cluster)
+        settings = replace(settings, start=part.start, end=part.end, cluster=pool)
     return replace(
         settings,
         by=settings.by or (None if tenant == INGESTED else tenant),

@@ -373,7 +373,8 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
         for one in twins.clusters:
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
-                where = "the cluster" if one.found.name == UNNAMED else f"cluster {one.found.name}"
+                part = "partition" if evidence.trace.by_pool else "cluster"
+                where = "the cluster" if one.found.name == UNNAMED else f"{part} {one.found.name}"
                 why = found.removesuffix(_TAIL)
                 untold[f"Cannot tell the gain in {where}, {change.name}: {why}."] = None
             else:

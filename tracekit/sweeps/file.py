@@ -38,10 +38,11 @@ policies = ["fifo", "srtf", "srtf,overhead=helios", "las"]
 
 placements = ["consolidate"]
 clusters = ["trace"]                   # "trace", "auto" (GPUs in use in the log), or cluster files
-gpus = [1.0]                           # factors of the number of nodes, such as [0.8, 1.0, 1.2] loads = [1.0]
-# factors of the offered load seeds = [0] partitions = ["default"]               # each VC has its own nodes: "on",
-"off" or "default" windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-11-01}, {from =
-2017-11-01}]
+gpus = [1.0]                           # factors of the number of nodes, such as [0.8, 1.0, 1.2]
+loads = [1.0]                          # factors of the offered load
+seeds = [0]
+partitions = ["default"]               # each VC has its own nodes: "on", "off" or "default"
+windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-11-01}, {from = 2017-11-01}]
 
 force = false                          # replay even if most of the work can never run
 # limit = 10000                        # use only the first jobs

@@ -8,7 +8,7 @@ such a record, the partitions whose jobs ran there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     import duckdb
 
 FEWEST_RUNS = 30
-"""Observed partitions divide a cluster only if so many GPU runs were seen in each of two pools; our choice. Fewer runs
-may have used different nodes by chance."""
+"""Observed pools are apart only if so many GPU jobs were seen to start in each of two; our choice. Fewer jobs may have
+used different nodes by chance."""
+ENOUGH_JOBS = 150
+"""Pools divide a cluster only if so many GPU jobs started in one of them; our choice. A smaller log has too few jobs
+for a simulation of any pool (`calibration.workbench.FEWEST_JOBS`)."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,10 @@ class Pool:
     """Values of `jobs.partition` that belong to the pool; a waiting job may list several partitions."""
     observed: bool
     """Whether some of the nodes are only known from the jobs that ran there."""
+    apart: bool
+    """Whether the pool is a part of its cluster, next to another pool with GPU jobs."""
     divides: bool
-    """Whether the pool is a part of its cluster with GPU jobs of its own, next to another such pool."""
+    """Whether the pool is apart and analyzed as a cluster of its own."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -84,13 +89,12 @@ def find_pools(con: duckdb.DuckDBPyConnection) -> tuple[Pool, ...]:
             _pool(cluster, several, group, own, runs[cluster], guessed.get(cluster, set()))
             for group in _connected({**dict.fromkeys(_single(runs[cluster]), frozenset[str]()), **own})
         ]
-        gpu_runs = {pool.name: sum(runs[cluster].get(value, 0) for value in pool.values) for pool in groups}
+        jobs = {pool.name: sum(runs[cluster].get(value, 0) for value in pool.values) for pool in groups}
         # A pool of observed nodes may be apart by chance if few of its jobs ran.
-        apart = [p for p in groups if p.nodes and gpu_runs[p.name] >= (FEWEST_RUNS if p.observed else 1)]
-        if len(apart) < 2:
-            found += [Pool(p.name, cluster, p.partitions, p.values, p.observed, divides=False) for p in groups]
-        else:
-            found += groups
+        with_jobs = [p for p in groups if p.nodes and jobs[p.name] >= (FEWEST_RUNS if p.observed else 1)]
+        apart = len(with_jobs) > 1
+        divides = apart and max(jobs.values()) >= ENOUGH_JOBS
+        found += [replace(pool, apart=apart, divides=divides) for pool in groups]
     return tuple(found)
 
 
@@ -117,7 +121,8 @@ def _pool(
         own,
         values,
         observed=any(node in guessed for held in own.values() for node in held),
-        divides=True,
+        apart=False,
+        divides=False,
     )
 
 

@@ -121,7 +121,7 @@ def test_the_table_for_people_is_refused_with_the_cure_first(ingest: Ingest) -> 
 def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) -> None:
     with pytest.raises(
         UsageError,
-        match=r"--option delimiter: .* is not a delimiter; use the same single character .* in sacct --delimiter",
+        match=r"--option delimiter: .* is not a delimiter; use the same single character.* in sacct --delimiter",
     ):
         ingest({"sacct.txt": TEXT}, options={"delimiter": text})
 

@@ -451,7 +451,7 @@ def test_records_that_cannot_be_used_are_set_aside(ingest: Ingest, rows: Rows) -
     }
     reasons = [(r["source_file"], r["line"], r["reason"]) for r in rows(trace, "rejects")]
     assert reasons == [
-        ("n", 16, "has no RealMemory: the record may be truncated"),
+        ("n", 19, "has no RealMemory: the record may be truncated"),
         ("e", 6, "is longer than 1048576 bytes"),
         ("e", 7, "is not a time like 2024-03-04T08:00:00"),
         ("e", 8, "TimeEnd is before TimeStart"),

@@ -206,4 +206,4 @@ def test_a_job_that_outlives_the_drawn_outages_is_said(make_trace: MakeTrace) ->
     # Three times the ten hours of the job, in which it never had ten hours of peace.
     assert found.summary["makespan_s"] > 30 * 3600
     value = found.summary["assumptions"]["outages"]["value"]
-    assert "; none after day 1.25, although the replay ends on day " in value
+    assert "; there are none after day 1.25, but the replay ends on day " in value

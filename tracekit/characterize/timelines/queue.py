@@ -22,6 +22,7 @@ from tracekit.characterize.occupancy import (
     window_us,
 )
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.tables.pools import find_pools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,7 @@ class _Room(NamedTuple):
         nodes: tuple[dict[str | None, FreeNodes], list[Note]] = ({}, [])
         if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
             nodes = free_nodes(con, str(params["capacity"]), half_steps=half_steps)
-        return cls(used, allowed, nodes[0], lost, quota, nodes[1], _listed_partitions(con))
+        return cls(used, allowed, nodes[0], lost, quota, nodes[1], _nodes_of_partitions(con))
 
     def of_job(self, cluster: str | None, partition: str | None) -> FreeNodes | None:
         """Return the nodes on which a job may run, or None if they are unknown."""
@@ -100,16 +101,17 @@ class _Room(NamedTuple):
         return pool.only(np.array([k for k, name in enumerate(pool.names) if name in own], dtype=np.int64))
 
 
-def _listed_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
-    """Return the nodes of each partition, by the list of machines, if some node is not in every partition.
+def _nodes_of_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
+    """Return the nodes on which jobs of each partition may run, for partitions that have only some of the nodes.
 
     Partitions of the same name in several clusters have the nodes of all, of which a cluster's pool has its own.
     """
-    rows = con.execute(
-        """SELECT part, list(node_id) FROM (SELECT unnest(partitions) AS part, node_id FROM nodes)
-        GROUP BY part ORDER BY part"""
-    ).fetchall()
-    found = {part: frozenset(names) for part, names in rows}
+    found: dict[str, frozenset[str]] = {}
+    for pool in find_pools(con):
+        if pool.apart or not pool.observed:
+            for name, own in pool.partitions.items():
+                nodes = frozenset(pool.nodes if pool.observed else own)
+                found[name] = found.get(name, frozenset()) | nodes
     return found if len(set(found.values())) > 1 else {}
 
 
@@ -209,10 +211,10 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
     ),
     rule="""Each moment of a wait for g GPUs in the VC v has one cause. The cause is fair_share while (GPUs of v in use)
 + g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes of the cluster
-that fit them, and other at all other times. If the list of machines records partitions, only the nodes of the job's
-partition count. Waits with unknown ends and negative waits are excluded. A job without GPUs, or of unknown size, waits
-only for other reasons. The two kinds of delay come from Philly (ATC'19); the test is
-ours, because quotas are not published.""",
+that fit them, and other at all other times. Only nodes of the job's partition count if they are known (see
+docs/partitions.md). Waits with unknown ends and negative waits are excluded. A job without GPUs, or of unknown size,
+waits only for other reasons. The two kinds of delay come from Philly (ATC'19); the test is ours, because quotas are not
+published.""",
     compute=_wait_causes,
 )
 

@@ -359,7 +359,12 @@ _OVERLOADED = 0.5
 def _find_overloaded_partition(evidence: Evidence) -> Finding:
     trace = evidence.trace
     if not trace.by_pool:
-        raise LackingError("No partition of this log has nodes that no other partition uses.")
+        named = int(evidence.sql('SELECT count("partition") AS jobs FROM jobs')["jobs"][0])
+        if not named:
+            raise LackingError("The log records no partitions.")
+        unknown = dict.fromkeys(("wait_s", "allocated_share", "others_share"), Number(None, 0))
+        text = "No partition is known to have enough jobs, and nodes that no other partition uses."
+        return Finding({"wait_share": Number(0.0, named), **unknown}, text=text)
     waited = evidence.sql(_WAITED)
     totals = waited.group_by("cluster").agg(pl.col("wait_s", "jobs").sum()).sort("wait_s", "cluster", descending=True)
     if totals.is_empty() or not totals["wait_s"][0]:

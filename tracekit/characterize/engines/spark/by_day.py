@@ -32,7 +32,13 @@ MOST_MERGED_ROWS = 5_000_000
 
 _MEMORY = "1GB"
 _BATCH = 10_000
-TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
+TYPES = {
+    "VARCHAR": "STRING",
+    "HUGEINT": "DECIMAL(38,0)",
+    "INTEGER": "INT",
+    "BIGINT[]": "ARRAY<BIGINT>",
+    "VARCHAR[]": "ARRAY<STRING>",
+}
 """Spark's names for DuckDB types whose names differ."""
 
 

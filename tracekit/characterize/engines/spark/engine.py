@@ -159,7 +159,7 @@ class SparkEngine(Engine):
         """Return the names that SQL may use for a Trace; `con` provides them on this machine."""
         from tracekit.characterize.engines.spark.tables import TraceViews
 
-        key = (str(trace.path), trace.tenant_column, trace.limits, trace.allow_missing, empty)
+        key = (str(trace.path), trace.tenant_column, trace.by_pool, trace.limits, trace.allow_missing, empty)
         if key not in self._traces:
             session = self._spark().newSession()
             _register(session)

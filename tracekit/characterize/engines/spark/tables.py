@@ -14,6 +14,7 @@ from tracekit.characterize.session import list_views
 from tracekit.errors import UsageError
 from tracekit.places import is_remote
 from tracekit.tenant import INGESTED
+from tracekit.trace import WITH_POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +28,15 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-_DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant", "gpu_parts")
+_DESCRIBING = (
+    "trace_tables",
+    "trace_capabilities",
+    "trace_zone",
+    "trace_nodes",
+    "trace_tenant",
+    "trace_pools",
+    "gpu_parts",
+)
 
 
 class TraceViews:
@@ -224,6 +233,9 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
         f"`{c.name}`" if c.name in have else f"CAST(NULL AS {TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
         for c in spec.columns
     ]
+    if trace.by_pool and table in WITH_POOL:
+        pool = sqlglot.parse_one(trace.pool_sql(table), dialect="duckdb").sql(dialect="spark")
+        columns = [f"{pool} AS `cluster`" if c == "`cluster`" else c for c in columns]
     if table == "jobs" and trace.tenant_column != INGESTED:
         columns = [f"`{trace.tenant_column}` AS {INGESTED}" if c == f"`{INGESTED}`" else c for c in columns]
     return frame.selectExpr(*columns)
