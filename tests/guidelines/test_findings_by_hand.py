@@ -103,10 +103,12 @@ def test_the_pool_is_as_long_and_for_gangs_as_small_as_saves_most(
     log.job(0, 7200, gpus=size)
     # A smaller gang that does not fail only costs time on the pool.
     log.job(0, 7200, gpus=max(size - 1, 1))
-    found = finding(make_trace, log, "pre-run-pool").numbers
-    assert (found["pool_s"].value, found["least_gpus"].value) == (seconds, size)
-    assert found["saved_gpu_hours"].value == pytest.approx((2 * (size - 1) - 1) * seconds / 3600)
-    assert found["early_share"].value == pytest.approx(2 / (3 if size == 2 else 4))
+    found = finding(make_trace, log, "pre-run-pool")
+    numbers = found.numbers
+    assert (numbers["pool_s"].value, numbers["least_gpus"].value) == (seconds, size)
+    assert numbers["saved_gpu_hours"].value == pytest.approx((2 * (size - 1) - 1) * seconds / 3600)
+    assert numbers["early_share"].value == pytest.approx(2 / (3 if size == 2 else 4))
+    assert not found.text  # a minute of one GPU is a saving, too
 
 
 def test_a_failure_after_ten_minutes_is_not_early(make_trace: MakeTrace) -> None:
@@ -169,8 +171,9 @@ def test_reasons_that_cost_the_same_stand_by_name(make_trace: MakeTrace) -> None
 
 
 def test_the_twenty_that_cost_the_most_are_listed(make_trace: MakeTrace) -> None:
-    found = finding(make_trace, used(*((1, 1 + k, 0.0) for k in range(21))), "reclaim-idle")
-    assert [row["job_id"] for row in found.rows] == [f"j{k}" for k in range(20, 0, -1)]
+    # j0 costs as much as j1.
+    found = finding(make_trace, used(*((1, 1 + max(k, 1), 0.0) for k in range(21))), "reclaim-idle")
+    assert [row["job_id"] for row in found.rows] == [*(f"j{k}" for k in range(20, 1, -1)), "j0"]
     log = Log()
     for k in range(21):
         # 2 GPU-hours by a and b each, more by all others.
@@ -266,3 +269,18 @@ def test_jobs_without_names_repeat_none(make_trace: MakeTrace) -> None:
     for day in range(3):
         log.job(day * DAY, 600)
     assert finding(make_trace, log, "order-by-service").numbers["again_share"].value == 0
+
+
+def test_three_neighbours_on_a_node_are_as_many_as_four(make_trace: MakeTrace) -> None:
+    log = Log()
+    for day in range(5):
+        for begin, others, nodes, pct in ((0, 3, "a", 80), (7200, 4, "ab", 70)):
+            job = log.job(day * DAY + begin, 600, gpus=2, node_count=len(nodes))
+            for node in nodes:
+                gpus = [0] if len(nodes) > 1 else [0, 1]
+                log.hold(job, node, gpus)
+                log.busy(node, gpus, day * DAY + begin, 600, pct)
+            for k in range(others):
+                log.hold(log.job(day * DAY + begin, 600), "a", [2 + k])
+    found = finding(make_trace, log, "wait-for-locality")
+    assert (found.numbers["drop_pct"].value, found.numbers["drop_pct"].n) == (pytest.approx(10), 5)

@@ -254,6 +254,22 @@ def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
                 change.change(rules)
 
 
+def test_gangs_wait_for_their_place_for_minutes_or_as_long_as_it_takes() -> None:
+    trial = GUIDELINES.find("wait-for-locality").trial
+    assert isinstance(trial, Trial)
+    changed = {
+        change.name.removeprefix("jobs wait for the fewest nodes "): change.change(Rules(fit="count", relax_s=7.0))
+        for change in trial.changed
+        if isinstance(change, RuleChange)
+    }
+    assert {name: (rules.fit, rules.relax_s) for name, rules in changed.items()} == {
+        "at most 10 min": ("place", 600),
+        "at most 1 min": ("place", 60),
+        "at most 60 min": ("place", 3600),
+        "as long as it takes": ("place", 0),
+    }
+
+
 def two_partitions(queue_s: float, busy_s: float) -> Log:
     """Return ten days of an hourly 8-GPU job in h, which waits, and of one in a, which does not.
 
