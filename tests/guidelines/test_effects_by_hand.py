@@ -14,10 +14,10 @@ from tests.replay.builders import make_jobs
 from tracekit.calibration.losses import LossChange, LossEffect
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.twins import Change, TwinReplays, Twins
-from tracekit.calibration.workbench import UNNAMED, JobTimes
+from tracekit.calibration.workbench import UNNAMED, JobTimes, MoreNodes
 from tracekit.guidelines.effects import Effect, Losses, Untold, UntoldEffect, effect_of, losses_of
 from tracekit.guidelines.evidence import Evidence, LackingError
-from tracekit.guidelines.interface import Assumption, Finding, LossTrial, RuleChange, Trial
+from tracekit.guidelines.interface import Assumption, Finding, LossTrial, NodeChange, RuleChange, Trial
 from tracekit.progress import Progress
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.results.effects import Support
@@ -44,7 +44,10 @@ def times(queue_s: Sequence[float], jct_s: Sequence[float] | None = None, stoppe
 
 
 class Known(TwinReplays):
-    """The twin of a cluster whose times are given: by 'twin' or the relaxation [s] of a change, and by assumption."""
+    """The twin of a cluster of 8 nodes whose times are given.
+
+    They are given by change (the relaxation [s] of the rules, the words for more nodes, or 'twin') and by assumption.
+    """
 
     def __init__(
         self,
@@ -53,11 +56,18 @@ class Known(TwinReplays):
         recorded: JobTimes,
         known: Mapping[tuple[float | str, str], JobTimes | str],
         why: str | None = None,
+        waiting_share: float | None = None,
     ) -> None:
         jobs = make_jobs([(3600.0 * k, devices, 1000.0) for k, devices in enumerate(gpus)])
         found = SimpleNamespace(
             name=name,
-            bench=SimpleNamespace(jobs=jobs, recorded=recorded, models=load_models(None)),
+            waiting_share=waiting_share,
+            bench=SimpleNamespace(
+                jobs=jobs,
+                recorded=recorded,
+                models=load_models(None),
+                more_nodes=lambda _, share: MoreNodes(round(8 * share), 1 + share),
+            ),
             unseen=np.ones(len(gpus), np.bool_),
             times=known["twin", ""],
             settings=SimpleNamespace(rules=Rules()),
@@ -69,7 +79,11 @@ class Known(TwinReplays):
         self._known = known
 
     def times(self, change: Change | None = None, assumed: Assumed | None = None) -> JobTimes | str:
-        what = change.relax_s if isinstance(change, Rules) else "twin"
+        what: float | str = "twin"
+        if isinstance(change, Rules):
+            what = change.relax_s
+        elif isinstance(change, MoreNodes):
+            what = change.words()
         return self._known[what, assumed.name if assumed else ""]
 
 
@@ -77,8 +91,8 @@ def relaxed(seconds: float) -> RuleChange:
     return RuleChange(f"relax {seconds:g}", lambda rules: replace(rules, relax_s=seconds))
 
 
-def twins(*clusters: TwinReplays) -> Twins:
-    return cast("Twins", SimpleNamespace(reason=None, clusters=clusters, left_out={}))
+def twins(*clusters: TwinReplays, **left_out: str) -> Twins:
+    return cast("Twins", SimpleNamespace(reason=None, clusters=clusters, left_out=left_out))
 
 
 def told(trial: Trial, *clusters: TwinReplays) -> Effect:
@@ -97,7 +111,7 @@ def test_the_best_by_size_is_of_the_first_assumption_and_of_jobs_that_start_with
         ("twin", ""): twin,
         ("twin", "low"): twin,
         ("twin", "high"): twin,
-        (1, "low"): times([50, 150, 80, 10]),
+        (1, "low"): times([50, 150, 70, 10]),
         (2, "low"): times([60, 100, 70, NAN]),
         (1, "high"): times([0, 0, 0, 0]),
         (2, "high"): "this change cannot be replayed here: no.",
@@ -121,7 +135,7 @@ def test_the_best_by_size_is_of_the_first_assumption_and_of_jobs_that_start_with
         ("5-8", "twin", 1, 0.0),
     ]
     # The fourth job has no recorded wait.
-    assert found.changes[0].support == Support(6, 150, 1150, 120, pytest.approx(280 / 3), None)
+    assert found.changes[0].support == Support(6, 150, 1150, 120, 90, None)
     assert found.assumptions == ("Venus is as it is.", "Earth is as it is.")
 
 
@@ -156,6 +170,20 @@ def test_what_no_twin_supports_is_reported_with_the_means_of_the_first_cluster(
     )
     assert found.sentence == "Cannot tell for Venus: it is odd. Cannot tell for Earth: it is even."
     assert found.support == Support(2, 300, mean_s, 310, None, f"it is odd{CANNOT}")
+
+
+def test_more_nodes_are_for_clusters_with_at_least_so_much_of_the_waiting() -> None:
+    known: dict[tuple[float | str, str], JobTimes | str] = {
+        ("twin", ""): times([100]),
+        ("2 more nodes", ""): times([50]),
+    }
+    shares = {"A": None, "B": 0.5, "C": 0.49}
+    clusters = [Known(name, [1], times([100]), known, waiting_share=share) for name, share in shares.items()]
+    found = effect_of(Trial((NodeChange(0.25, 0.5),), headline="queue"), twins(*clusters, Moon="46 jobs are too few"))
+    assert isinstance(found, Effect)
+    assert (found.main.cluster, found.main.changed_s, found.untold) == ("B", 50, ())
+    nowhere = effect_of(Trial((NodeChange(0.25, 0.01),)), twins(clusters[0]))
+    assert nowhere == "Cannot tell: there is no simulation of the part of the cluster where most of the waiting is."
 
 
 def test_what_a_log_lacks_for_a_change_is_the_reason_in_its_cluster() -> None:
@@ -215,7 +243,7 @@ def test_effects_on_losses_are_sorted_by_what_they_save_and_the_others_are_named
     assert isinstance(both, Losses)
     assert [one.changed_gpu_h for one in both.effects] == [700, 700, 800, 900]
     assert both.untold == ("Cannot tell the gain in cluster Earth, often: it is odd.",)
-    unknown = "Cannot tell the gain in the cluster, seldom: it is even. Cannot tell the gain in the cluster, often: it is even."
-    assert found(UNNAMED) == unknown
+    where = "Cannot tell the gain in the cluster"
+    assert found(UNNAMED) == f"{where}, seldom: it is even. {where}, often: it is even."
     assert found("Venus", changes=()) == "There is nothing to try."
     assert found("Venus", why="it is too small") == "Cannot tell: it is too small."

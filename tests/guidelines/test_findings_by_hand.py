@@ -282,5 +282,6 @@ def test_three_neighbours_on_a_node_are_as_many_as_four(make_trace: MakeTrace) -
                 log.busy(node, gpus, day * DAY + begin, 600, pct)
             for k in range(others):
                 log.hold(log.job(day * DAY + begin, 600), "a", [2 + k])
-    found = finding(make_trace, log, "wait-for-locality")
-    assert (found.numbers["drop_pct"].value, found.numbers["drop_pct"].n) == (pytest.approx(10), 5)
+    found = finding(make_trace, log, "wait-for-locality").numbers["drop_pct"]
+    assert found.value == pytest.approx(10)
+    assert found.n == 5

@@ -28,12 +28,13 @@ from tracekit.guidelines.interface import (
     Trial,
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
-from tracekit.guidelines.run import guidelines, judge
+from tracekit.guidelines.run import Advice, guidelines, judge
 from tracekit.progress import Progress
 from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.reviewed import Golden
     from tracekit.guidelines.document import Judgement
@@ -264,6 +265,15 @@ def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_reported() -
     assert "called 'backfill'" in broken["taken"]
     assert "tracekit.guidelines.interface.Guideline" in broken["nothing"]
     assert "ModuleNotFoundError" in broken["gone"]
+
+
+def test_a_twin_that_cannot_be_used_is_refused_even_if_nothing_holds(trace: Trace, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.toml"):
+        guidelines(trace, twin=tmp_path / "none.toml", only=["backfill"])
+
+
+def test_advice_is_equal_if_its_judgements_are(trace: Trace) -> None:
+    assert Advice(trace, ()) == Advice(trace, ())
 
 
 def test_an_unknown_guideline_is_reported_with_the_nearest(trace: Trace) -> None:

@@ -175,7 +175,8 @@ def test_spread_gangs_lose_what_was_planted(make_trace: MakeTrace, later_s: floa
     numbers = found.finding.numbers
     assert numbers["drop_pct"].value == pytest.approx(15)
     assert numbers["drop_pct"].n == 32
-    # So long after each spread start both nodes would have had room, of 20 minutes that the gang ran; a tenth is allowed.
+    # So long after each spread start both nodes would have had room, of 20 minutes that the gang ran. The limit is a
+    # tenth of them.
     assert numbers["extra_wait_s"].value == pytest.approx(later_s)
     assert numbers["extra_wait_share"].value == pytest.approx(later_s / 1200)
     # In the first two samples of twenty the others were still there.
