@@ -222,7 +222,8 @@ def _changes(
     for change in trial.changed:
         if isinstance(change, NodeChange):
             for one in clusters:
-                if (one.found.waiting_share or 0.0) >= change.least_waiting:
+                waiting = one.found.waiting_share
+                if waiting is not None and waiting >= change.least_waiting:
                     more = one.found.bench.more_nodes(one.found.settings, change.share)
                     found.setdefault(more.words(), (more.words(), more, [one]))
         else:
