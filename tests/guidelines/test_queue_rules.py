@@ -9,7 +9,7 @@ import pytest
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.rules import Rules
 from tracekit.characterize import run_query
-from tracekit.guidelines.interface import GUIDELINES, LackingError, RuleChange, Trial
+from tracekit.guidelines.interface import GUIDELINES, LackingError, NodeChange, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -297,6 +297,12 @@ def test_a_full_partition_next_to_an_idle_one_is_overloaded(make_trace: MakeTrac
         ("a", 240, 8),
     ]
     assert found.finding.text.startswith("Partition h has {wait_share} of all waiting hours")
+
+
+def test_a_quarter_half_and_tenth_more_nodes_are_tried_where_half_of_the_waiting_is() -> None:
+    trial = GUIDELINES.find("overloaded-partition").trial
+    assert isinstance(trial, Trial)
+    assert trial.changed == (NodeChange(0.25, 0.5), NodeChange(0.5, 0.5), NodeChange(0.1, 0.5))
 
 
 @pytest.mark.parametrize(("queue_s", "busy_s"), [(60, 3600), (7200, 600)])
