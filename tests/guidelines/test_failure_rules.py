@@ -122,6 +122,21 @@ def test_the_bad_node_is_named_with_its_excess(make_trace: MakeTrace) -> None:
     assert row["adjusted_p_value"] < row["adjusted_p_value_without_one_user"] <= 0.05
 
 
+@pytest.mark.parametrize(("bad_every", "told"), [(2, ["1 of these 1 nodes"]), (10, [])])
+def test_suspects_that_go_out_of_service_too_often_are_counted(
+    make_trace: MakeTrace, bad_every: int, told: list[str]
+) -> None:
+    log = failing_nodes(bad_every)
+    for k in range(40):
+        # Of 40 outages 31 are of a.
+        node, begin = "abcdefghij"[k] if k < 10 else "a", k * 20_000
+        log.add("node_events", node_id=node, start_time=when(begin), end_time=when(begin + 60), state="down")
+    found = judged(make_trace, log, "drain-nodes").finding
+    assert found is not None
+    lemons = " also go out of service too often (repair-lemons)."
+    assert [note.removesuffix(lemons) for note in found.notes if note.endswith(lemons)] == told
+
+
 def test_equal_nodes_stay(make_trace: MakeTrace) -> None:
     found = judged(make_trace, failing_nodes(10), "drain-nodes")
     assert found.verdict == "does not hold"
@@ -332,7 +347,9 @@ def test_long_failures_lose_what_was_planted(make_trace: MakeTrace) -> None:
 
 @pytest.mark.parametrize(("status", "timeouts"), [("failed", 0), ("timeout", 20)])
 def test_attempts_that_ran_out_of_time_are_counted_in_a_note(make_trace: MakeTrace, status: str, timeouts: int) -> None:
-    found = judged(make_trace, long_jobs(status), "checkpoint-long")
+    log = long_jobs(status)
+    log.job(0, 3600, status=status)  # not long
+    found = judged(make_trace, log, "checkpoint-long")
     assert found.finding is not None
     counts = [int(note.split()[0]) for note in found.finding.notes if "(timeout)" in note]
     assert counts == ([timeouts] if timeouts else [])

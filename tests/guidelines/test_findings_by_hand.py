@@ -103,10 +103,12 @@ def test_the_pool_is_as_long_and_for_gangs_as_small_as_saves_most(
     log.job(0, 7200, gpus=size)
     # A smaller gang that does not fail only costs time on the pool.
     log.job(0, 7200, gpus=max(size - 1, 1))
-    found = finding(make_trace, log, "pre-run-pool").numbers
-    assert (found["pool_s"].value, found["least_gpus"].value) == (seconds, size)
-    assert found["saved_gpu_hours"].value == pytest.approx((2 * (size - 1) - 1) * seconds / 3600)
-    assert found["early_share"].value == pytest.approx(2 / (3 if size == 2 else 4))
+    found = finding(make_trace, log, "pre-run-pool")
+    numbers = found.numbers
+    assert (numbers["pool_s"].value, numbers["least_gpus"].value) == (seconds, size)
+    assert numbers["saved_gpu_hours"].value == pytest.approx((2 * (size - 1) - 1) * seconds / 3600)
+    assert numbers["early_share"].value == pytest.approx(2 / (3 if size == 2 else 4))
+    assert not found.text  # a minute of one GPU is a saving, too
 
 
 def test_a_failure_after_ten_minutes_is_not_early(make_trace: MakeTrace) -> None:
@@ -169,8 +171,9 @@ def test_reasons_that_cost_the_same_stand_by_name(make_trace: MakeTrace) -> None
 
 
 def test_the_twenty_that_cost_the_most_are_listed(make_trace: MakeTrace) -> None:
-    found = finding(make_trace, used(*((1, 1 + k, 0.0) for k in range(21))), "reclaim-idle")
-    assert [row["job_id"] for row in found.rows] == [f"j{k}" for k in range(20, 0, -1)]
+    # j0 costs as much as j1.
+    found = finding(make_trace, used(*((1, 1 + max(k, 1), 0.0) for k in range(21))), "reclaim-idle")
+    assert [row["job_id"] for row in found.rows] == [*(f"j{k}" for k in range(20, 1, -1)), "j0"]
     log = Log()
     for k in range(21):
         # 2 GPU-hours by a and b each, more by all others.
@@ -203,3 +206,82 @@ def test_one_quota_cannot_be_lent(make_trace: MakeTrace) -> None:
         log.job(k * DAY, DAY, gpus=1, queue_s=60)
     with pytest.raises(LackingError, match="quotas of fewer than two VCs"):
         finding(make_trace, log, "lend-quota")
+
+
+def gangs(*sizes: tuple[int, float, int, float, float]) -> Log:
+    """Return 100 hours of jobs (number, GPUs, nodes, hours, hours of waiting); of four nodes one fails after 50."""
+    log = Log()
+    log.nodes("abcd", 8)
+    for number, gpus, nodes, hours, waited in sizes:
+        for k in range(number):
+            log.job(k * 7200, hours * 3600, gpus=gpus, queue_s=waited * 3600, node_count=nodes)
+    log.job(0, 100 * 3600, gpus=0)
+    log.add("node_events", node_id="b", start_time=when(50 * 3600), end_time=when(51 * 3600), state="down")
+    return log
+
+
+def test_the_gangs_that_are_hit_most_are_compared_with_all_smaller_ones(make_trace: MakeTrace) -> None:
+    minute = 0.016667  # in hours, to the millionth
+    log = gangs(
+        (5, 1, 1, 1, 0),
+        (10, 8, 1, 3, 1),
+        (10, 16, 2, 1.5, 1.5),
+        (10, 32, 4, 1 / 60, 0),
+        (10, 64, 8, 4, 0),  # on more nodes than there are
+        (9, 128, 4, 50, 0),
+    )
+    found = finding(make_trace, log, "cap-wide-gangs")
+    # Half of all pairs of neighbours have b, and all sets of four. Moments of the last 1.5 hours are not looked at.
+    hit = pytest.approx(1.5 / 98.5 / 2)
+    keys = ("gpus", "jobs", "median_run_h", "nodes", "hit_share", "ettr")
+    assert [tuple(row[key] for key in keys) for row in found.rows] == [
+        (16, 10, 1.5, 2, hit, 0.5),
+        (32, 10, pytest.approx(1 / 60), 4, pytest.approx(minute / (100 - minute)), None),
+        (64, 10, 4, 8, None, 1),
+    ]
+    # Smaller jobs made progress for 5 + 30 of 5 + 40 hours.
+    rest = pytest.approx(35 / 45)
+    assert {key: (number.value, number.n) for key, number in found.numbers.items()} == {
+        "hit_share": (hit, 30),
+        "gpus": (16, 10),
+        "jobs": (10, 10),
+        "median_run_s": (5400, 10),
+        "ettr": (0.5, 10),
+        "rest_ettr": (rest, 15),
+        "ettr_gap": (pytest.approx(35 / 45 - 0.5), 10),
+    }
+
+
+def test_gangs_have_no_gap_where_they_or_all_smaller_jobs_are_not_measured(make_trace: MakeTrace) -> None:
+    alone = finding(make_trace, gangs((10, 16, 2, 1.5, 0.5)), "cap-wide-gangs").numbers
+    assert [alone[key].value for key in ("ettr", "rest_ettr", "ettr_gap")] == [0.75, None, None]
+    short = finding(make_trace, gangs((10, 16, 2, 0.5, 0.5), (1, 8, 1, 1, 1)), "cap-wide-gangs").numbers
+    assert [short[key].value for key in ("ettr", "rest_ettr", "ettr_gap")] == [None, 0.5, None]
+
+
+def test_few_gangs_are_not_measured(make_trace: MakeTrace) -> None:
+    with pytest.raises(LackingError, match="No size has ten jobs that ran on two or more nodes"):
+        finding(make_trace, gangs((9, 16, 2, 1.5, 0), (10, 8, 1, 1, 0)), "cap-wide-gangs")
+
+
+def test_jobs_without_names_repeat_none(make_trace: MakeTrace) -> None:
+    log = Log()
+    for day in range(3):
+        log.job(day * DAY, 600)
+    assert finding(make_trace, log, "order-by-service").numbers["again_share"].value == 0
+
+
+def test_three_neighbours_on_a_node_are_as_many_as_four(make_trace: MakeTrace) -> None:
+    log = Log()
+    for day in range(5):
+        for begin, others, nodes, pct in ((0, 3, "a", 80), (7200, 4, "ab", 70)):
+            job = log.job(day * DAY + begin, 600, gpus=2, node_count=len(nodes))
+            for node in nodes:
+                gpus = [0] if len(nodes) > 1 else [0, 1]
+                log.hold(job, node, gpus)
+                log.busy(node, gpus, day * DAY + begin, 600, pct)
+            for k in range(others):
+                log.hold(log.job(day * DAY + begin, 600), "a", [2 + k])
+    found = finding(make_trace, log, "wait-for-locality").numbers["drop_pct"]
+    assert found.value == pytest.approx(10)
+    assert found.n == 5

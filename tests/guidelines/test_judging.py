@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 import pytest
@@ -15,12 +16,14 @@ import tracekit
 from tests.guidelines.planted import Log
 from tracekit.calibration.twins import Twins
 from tracekit.errors import DamagedTraceError, QueryError, TracekitError, UsageError
+from tracekit.faults import Faults
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import (
     GUIDELINES,
     Finding,
     Guideline,
     LackingError,
+    LossTrial,
     Measure,
     Number,
     Practice,
@@ -28,12 +31,13 @@ from tracekit.guidelines.interface import (
     Trial,
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
-from tracekit.guidelines.run import guidelines, judge
+from tracekit.guidelines.run import Advice, guidelines, judge, judge_all
 from tracekit.progress import Progress
 from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.reviewed import Golden
     from tracekit.guidelines.document import Judgement
@@ -116,7 +120,7 @@ def test_it_holds_when_all_thresholds_are_crossed_by_whole_intervals(trace: Trac
 )
 def test_what_decides_is_said(trace: Trace, share: Number, wait: Number, verdict: str, why: str) -> None:
     found = judged(trace, share, wait)
-    assert (found.verdict, found.why) == (verdict, (why,))
+    assert (found.verdict, found.why, found.no_effect) == (verdict, (why,), "")  # only what holds is tried
 
 
 @pytest.mark.parametrize(("covers", "verdict"), [(None, "does not hold"), (0.5, "does not hold"), (0.2, "cannot tell")])
@@ -266,6 +270,15 @@ def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_reported() -
     assert "ModuleNotFoundError" in broken["gone"]
 
 
+def test_a_twin_that_cannot_be_used_is_refused_even_if_nothing_holds(trace: Trace, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.toml"):
+        guidelines(trace, twin=tmp_path / "none.toml", only=["backfill"])
+
+
+def test_advice_is_equal_if_its_judgements_are(trace: Trace) -> None:
+    assert Advice(trace, ()) == Advice(trace, ())
+
+
 def test_an_unknown_guideline_is_reported_with_the_nearest(trace: Trace) -> None:
     with pytest.raises(UsageError, match="unknown guideline 'backfil'; did you mean 'backfill'"):
         tracekit.guidelines(trace, only=["backfil"])
@@ -314,6 +327,24 @@ def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, golden
     found = judge(tried, Evidence(trace), Twins(trace, 100))
     assert (found.verdict, found.effect) == ("holds", None)
     golden([without.no_effect, found.no_effect])
+
+
+def test_losses_that_no_twin_tells_are_no_effect(trace: Trace) -> None:
+    numbers = {"share": Number(0.9, 40), "wait_s": Number(5, 1)}
+    tried = replace(PLAIN, find=lambda evidence: Finding(numbers), trial=LossTrial(lambda finding: ()), no_trial="")
+    found = judge(tried, Evidence(trace), cast("Twins", SimpleNamespace(reason="the log is too short")))
+    assert (found.no_effect, found.losses) == ("Cannot tell: the log is too short.", None)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_guideline_that_fails_is_recorded_in_the_given_faults_or_in_new_ones(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "lacks", lambda *_: 1 / 0)
+    faults = Faults()
+    assert judge_all(Evidence(trace), None, only=["plain"], faults=faults).faults is faults
+    other = judge_all(Evidence(trace), None, only=["plain"]).faults
+    assert [len(one.found) for one in (faults, other)] == [1, 1]
 
 
 def test_each_guideline_is_announced_before_it_is_judged(trace: Trace) -> None:

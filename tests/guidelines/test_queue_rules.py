@@ -9,7 +9,7 @@ import pytest
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.rules import Rules
 from tracekit.characterize import run_query
-from tracekit.guidelines.interface import GUIDELINES, LackingError, RuleChange, Trial
+from tracekit.guidelines.interface import GUIDELINES, LackingError, NodeChange, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -254,6 +254,22 @@ def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
                 change.change(rules)
 
 
+def test_gangs_wait_for_their_place_for_minutes_or_as_long_as_it_takes() -> None:
+    trial = GUIDELINES.find("wait-for-locality").trial
+    assert isinstance(trial, Trial)
+    changed = {
+        change.name.removeprefix("jobs wait for the fewest nodes "): change.change(Rules(fit="count", relax_s=7.0))
+        for change in trial.changed
+        if isinstance(change, RuleChange)
+    }
+    assert {name: (rules.fit, rules.relax_s) for name, rules in changed.items()} == {
+        "at most 10 min": ("place", 600),
+        "at most 1 min": ("place", 60),
+        "at most 60 min": ("place", 3600),
+        "as long as it takes": ("place", 0),
+    }
+
+
 def two_partitions(queue_s: float, busy_s: float) -> Log:
     """Return ten days of an hourly 8-GPU job in h, which waits, and of one in a, which does not.
 
@@ -281,6 +297,12 @@ def test_a_full_partition_next_to_an_idle_one_is_overloaded(make_trace: MakeTrac
         ("a", 240, 8),
     ]
     assert found.finding.text.startswith("Partition h has {wait_share} of all waiting hours")
+
+
+def test_a_quarter_half_and_tenth_more_nodes_are_tried_where_half_of_the_waiting_is() -> None:
+    trial = GUIDELINES.find("overloaded-partition").trial
+    assert isinstance(trial, Trial)
+    assert trial.changed == (NodeChange(0.25, 0.5), NodeChange(0.5, 0.5), NodeChange(0.1, 0.5))
 
 
 @pytest.mark.parametrize(("queue_s", "busy_s"), [(60, 3600), (7200, 600)])

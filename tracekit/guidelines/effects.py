@@ -146,7 +146,7 @@ class _Replayed(NamedTuple):
     @property
     def stops(self) -> bool:
         """Whether jobs are preempted. If so, the wait until the first start is only part of their total wait."""
-        return self.times.stopped > 0 or self.jobs.twin.stopped > 0
+        return bool(self.times.stopped or self.jobs.twin.stopped)
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
@@ -206,8 +206,8 @@ def _replayed(cluster: TwinReplays, change: str | RuleChange | MoreNodes, point:
             return effect.removesuffix(".")
         effects[what] = effect
     jobs, times = cluster.jobs(assumed), cluster.times(asked, assumed)
-    if isinstance(jobs, str) or isinstance(times, str):
-        return jobs if isinstance(jobs, str) else str(times)
+    assert not isinstance(jobs, str)  # noqa: S101 -- otherwise there was no effect
+    assert not isinstance(times, str)  # noqa: S101 -- as above
     return _Replayed(cluster, effects, jobs, times)
 
 
@@ -222,7 +222,8 @@ def _changes(
     for change in trial.changed:
         if isinstance(change, NodeChange):
             for one in clusters:
-                if (one.found.waiting_share or 0.0) >= change.least_waiting:
+                waiting = one.found.waiting_share
+                if waiting is not None and waiting >= change.least_waiting:
                     more = one.found.bench.more_nodes(one.found.settings, change.share)
                     found.setdefault(more.words(), (more.words(), more, [one]))
         else:
@@ -348,12 +349,8 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
         "restart_s": ASSUMED.restart_s,
     }
     frame = evidence.sql(_RECORDED, params, also=("placements", "node_events"))
-    names = frame["job_id"].to_list()
-    return RecordedLosses(
-        dict(zip(names, frame["stopped"].to_list(), strict=True)),
-        dict(zip(names, frame["gpu_s"].cast(float).to_list(), strict=True)),
-        dict(zip(names, frame["waited_gpu_s"].cast(float).to_list(), strict=True)),
-    )
+    frame = frame.cast({"gpu_s": pl.Float64, "waited_gpu_s": pl.Float64})
+    return RecordedLosses(*(dict(frame.select("job_id", name).iter_rows()) for name in RecordedLosses._fields))
 
 
 def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:

@@ -120,7 +120,7 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
     p10, p90 = (jobs["service"].quantile(q, interpolation="linear") for q in (0.1, 0.9))
     keys = ["user", "name", "gpu_count"]
     named = jobs.drop_nulls(["user", "name"])
-    again = len(named) - named.select(keys).n_unique() if len(named) else 0
+    again = len(named) - named.select(keys).n_unique()
     return Finding(
         {
             "waited_longer_share": over_days(sums, ratio("long", "one"), n=len(jobs)),
@@ -286,33 +286,32 @@ ORDER BY gpus
 
 def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
     ettr = evidence.query("failures/ettr", interruptions="node").frame
+    ratios = dict(ettr.select("gpus", "ettr").iter_rows())
     sizes = evidence.sql(_SIZES).filter((pl.col("jobs") >= _LEAST_JOBS) & (pl.col("nodes") > 1))
     rows: list[dict[str, Any]] = []
     for size in sizes.iter_rows(named=True):
         hits = evidence.query("failures/by_gang", within_h=round(size["median_run_h"], 6)).frame
-        hit = hits.filter(pl.col("nodes") == size["nodes"])["hit_share"].to_list()
-        own = ettr.filter(pl.col("gpus") == size["gpus"])["ettr"].to_list()
-        rows.append(size | {"hit_share": hit[0] if hit else None, "ettr": own[0] if own else None})
+        shares = dict(hits.select("nodes", "hit_share").iter_rows())
+        rows.append(size | {"hit_share": shares.get(size["nodes"]), "ettr": ratios.get(size["gpus"])})
     known = [row for row in rows if row["hit_share"] is not None]
-    worst = max(known, key=lambda row: (row["hit_share"], row["gpus"]), default=None)
-    others = ettr.filter(pl.col("gpus") < worst["gpus"]) if worst else ettr.clear()
+    if not known:
+        raise LackingError(
+            "No size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
+        )
+    worst = max(known, key=lambda row: (row["hit_share"], row["gpus"]))
+    jobs, own_ettr = worst["jobs"], worst["ettr"]
+    others = ettr.filter(pl.col("gpus") < worst["gpus"])
     wall = float(others["wall_h"].sum())
-    rest = float(others["productive_h"].sum()) / wall if wall > 0 else None
-    own_ettr = worst["ettr"] if worst else None
-    gap = rest - own_ettr if rest is not None and own_ettr is not None else None
-    jobs = worst["jobs"] if worst else 0
-    none = "No size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
+    rest = float(others["productive_h"].sum()) / wall if wall else None
     return Finding(
         {
-            "hit_share": Number(
-                worst["hit_share"] if worst else 0.0, int(sum(row["jobs"] for row in rows)) or len(ettr)
-            ),
-            "gpus": Number(float(worst["gpus"]) if worst else None, jobs),
+            "hit_share": Number(worst["hit_share"], sum(row["jobs"] for row in rows)),
+            "gpus": Number(float(worst["gpus"]), jobs),
             "jobs": Number(float(jobs), jobs),
-            "median_run_s": Number(worst["median_run_h"] * 3600 if worst else None, jobs),
+            "median_run_s": Number(worst["median_run_h"] * 3600, jobs),
             "ettr": Number(own_ettr, jobs),
             "rest_ettr": Number(rest, int(others["jobs"].sum())),
-            "ettr_gap": Number(gap, jobs),
+            "ettr_gap": Number(None if rest is None or own_ettr is None else rest - own_ettr, jobs),
         },
         notes=(
             (
@@ -324,7 +323,6 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
         ),
         rows=tuple(rows),
         rows_title="Multi-node jobs by size",
-        text="" if worst else none,
     )
 
 
