@@ -42,7 +42,7 @@ def main() -> None:
     log = replace(jobs, recorded_start_ms=outcome.first_start_ms, recorded_end_ms=outcome.end_ms)
     seen = (outcome.first_start_ms >= 0) & (log.submit_ms < 0.6 * log.submit_ms.max())
     begun = time.perf_counter()
-    found = calibrate_jobs(Workbench(log, {"stated": lambda partitioned: _cluster(partitioned=partitioned)}, seen))
+    found = calibrate_jobs(Workbench(log, {"stated": lambda partitioned, _: _cluster(partitioned=partitioned)}, seen))
     wall = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{count:,} jobs: one replay {bound:.1f} s; calibration {wall:.1f} s, {peak:,.0f} MiB")

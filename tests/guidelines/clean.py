@@ -128,6 +128,7 @@ def _started(
         vc="ab"[job.user % 2],
         name=f"script{job.script}",
         node_count=len(parts),
+        partition="main",
     )
     if job.status == "failed":
         log.add("failures", job_id=name, attempt=0, time=when(now), reason="syntax_error", category="user")

@@ -35,15 +35,6 @@ LIMITS: dict[str, tuple[int, list[tuple[str, str, float]]]] = {
         ],
     ),
     "order-by-service": (30, [("waited_longer_share", "at least", 0.1), ("spread", "at least", 10)]),
-    "overloaded-partition": (
-        30,
-        [
-            ("wait_share", "at least", 0.5),
-            ("wait_s", "at least", 600),
-            ("allocated_share", "at least", 0.75),
-            ("others_share", "at most", 0.75),
-        ],
-    ),
     "power-down": (24, [("idle_share", "at least", 0.1)]),
     "pre-run-pool": (30, [("early_share", "at least", 0.05), ("saved_share", "at least", 0.01)]),
     "reclaim-idle": (30, [("idle_share", "at least", 0.05)]),

@@ -41,7 +41,7 @@ def folder(sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPa
     out = tmp_path_factory.mktemp("without") / "out"
     done = run_without("analyze", sample_source("slurm"), "-o", out)
     assert done.returncode == 0, done.stderr
-    notes = [line for line in done.stderr.splitlines() if "left out" in line]
+    notes = [line for line in done.stderr.splitlines() if "there are no replays" in line]
     assert len(notes) == 1
     assert notes[0].startswith(f"note: {LEFT_OUT[0].lower()}{LEFT_OUT[1:]}")
     return out

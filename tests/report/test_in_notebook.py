@@ -278,7 +278,7 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
         ({"pdf": True}, "pdf: tracekit.report writes no files, so it cannot write a PDF"),
         ({"anonymize": True}, "anonymize: pseudonyms are only for files"),
         ({"salt_file": Path("salt")}, "salt_file: pseudonyms are only for files"),
-        ({"partition": "day"}, "--partition: the Trace of a report"),
+        ({"partition": "day"}, "--partition: a report's Trace"),
         ({"format_name": "csv"}, "--format: applies only to raw logs, but the source is a Trace"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
         ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),

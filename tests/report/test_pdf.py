@@ -33,7 +33,7 @@ def test_a_browser_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_browser() == mine
 
 
-@pytest.mark.parametrize(("named", "what"), [("nowhere", "there is no 'nowhere'"), ("", "no Chromium or Chrome")])
+@pytest.mark.parametrize(("named", "what"), [("nowhere", "'nowhere' was not found"), ("", "no Chromium or Chrome")])
 def test_without_a_browser_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, what: str
 ) -> None:

@@ -14,6 +14,8 @@ from tracekit.tables.pools import ENOUGH_JOBS, FEWEST_RUNS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tracekit.answer import Row
+    from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -205,7 +207,6 @@ def test_a_report_of_one_pool_covers_its_jobs_and_nodes(make_trace: MakeTrace) -
     assert jobs == 3
 
 
-def rows_of(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def rows_of(data: Report, name: str) -> list[Row]:
     (answer,) = (answer for section in data["sections"] for answer in section["answers"] if answer["name"] == name)
-    rows: list[dict[str, Any]] = answer["rows"]
-    return rows
+    return answer["rows"]

@@ -237,8 +237,8 @@ class Twins:
         except DamagedTraceError:
             raise
         except EngineMissingError as error:
-            self.progress.note(f"replays are left out: {error}")
-            return f"replays are left out: {error}"
+            self.progress.note(f"there are no replays: {error}")
+            return f"there are no replays: {error}"
         except TracekitError as error:
             if self.file is not None:
                 raise

@@ -44,7 +44,7 @@ SENTENCES = {
     "nodes": "GPUs per node: the {0} number",
     "size unknown": "{0:,} placements on nodes of unknown size are excluded",
     "split unknown": (
-        "{0:,} attempts whose GPUs on each node are unknown count with an even share on each of their nodes"
+        "attempts whose GPUs on each node are unknown, counted with an even share on each of their nodes: {0:,}"
     ),
     "GPUs unknown": "attempts on several nodes excluded, because not all of their nodes' GPUs are known: {0:,}",
     "room without nodes": (

@@ -240,7 +240,7 @@ def _idle_text(*, unused: int, used: int, idle: bool) -> str:
     if not used:
         return f"{_IDLE}, and no node ran a job of this log ({_WHOLE}). {_ENERGY}."
     return (
-        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log ({_WHOLE}), and the others are entirely "
+        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log ({_WHOLE}); the others are entirely "
         f"idle in {{used_idle_share}} of their hours. {_ENERGY}, {{used_kwh_per_day}} of it on nodes that ran a "
         "job."
     )

@@ -66,7 +66,7 @@ def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
 
 def _compared(shares: list[Row]) -> str | None:
     """Say which sizes are unsuccessful most and least often."""
-    among = scope(shares, "jobs", what="jobs with a known end")
+    among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
     if low is None or high is None:
@@ -120,7 +120,7 @@ def _alike(shares: list[Row]) -> bool:
 
 def _cpu(row: Row) -> str:
     how = f"did not succeed{_parts(row)}" if row["late"] else "failed"
-    return f"Of the CPU jobs with a known end, {percent(row['share'])} {how}{sample_size(row['jobs'])}."
+    return f"Of the CPU jobs, {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
 def _say(row: Row) -> str:
@@ -253,7 +253,7 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     every = sum(r["failures"] for r in rows)
     told = f". Of these {counted(every, 'runs')}, {count(late)} timed out" if late else ""
     tried = " (including runs that were retried)" if facts.retried else ""
-    return f"{text}. All runs that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
+    return f"{text}. All such runs{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> Chart:

@@ -90,7 +90,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if known:
         text += ". " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
-        text += f". Utilization is known for {percent(seen)} of the hours that count as useful"
+        text += f". Utilization is known for {percent(seen)} of the useful hours"
     if unknown:
         text += f". Unknown: {', '.join(unknown)}"
     return f"{text}."
@@ -98,7 +98,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 _BECAME = {
     "idle_gpu_hours": "were idle",
-    "lost_gpu_hours": "were lost in runs that were cut short, if nothing was saved",
+    "lost_gpu_hours": "were lost in runs cut short, if nothing was saved",
     "start_up_gpu_hours": "went into start-up",
     "queued_gpu_hours": "were allocated while part of the gang still waited",
 }

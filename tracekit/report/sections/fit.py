@@ -58,7 +58,7 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if whole["family"] is None:
         return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
     text = (
-        f"Of the families tried, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs"
+        f"Of the families tried, {_family(whole['family'])} fits the run times of all {count(whole['jobs'])} jobs"
         f" best. The largest gap between the fitted and observed distribution is {percent(whole['ks'])}."
     )
     if whole["p"] is None:
@@ -139,7 +139,7 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
     batches = counted(sum(rates) / len(rates), "batches")
     arrive = "arrive" if batches.endswith("es") else "arrives"
     text = (
-        f"{_unequal(rows[0])}By the fitted rate, an average of {batches} (jobs submitted at the same moment) {arrive}"
+        f"{_unequal(rows[0])}By the fitted rate, {batches} (jobs submitted at the same moment) {arrive}"
         " per hour"
     )
     if high - low < 1e-9 * high:

@@ -98,11 +98,11 @@ _TITLES = {
 _LEADS = {
     "queuing": (
         "The wait of a job is the time from its submission to its first start. The queueing delay per run also counts"
-        " the time before each later run of the job. One wait in ten is longer than the 90th percentile."
+        " the time before later runs. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
         "A job that needs several GPUs at once is a gang. Its locality is good if its GPUs are on few nodes, so that"
-        " they hardly use the network. Each run of a job is also called an attempt."
+        " they hardly use the network."
     ),
     "utilization": (
         "A GPU is allocated while a job has it, even if the job does not use it, and busy while it computes. Its"
@@ -114,13 +114,13 @@ _LEADS = {
     ),
     "failures": "A failed job may be retried. Each run is an attempt. GPU-hours are GPUs times hours.",
     "replay": (
-        "A replay submits the log's jobs again and lets another policy decide when each job starts. The completion"
-        " time of a job is its wait plus its run time."
+        "A replay submits the log's jobs again and lets another policy decide when each job starts. Completion"
+        " time is wait plus run time."
     ),
     "fit": (
-        "A fit is a model of the workload that can generate any number of synthetic jobs. The error of a fit is the"
-        " Kolmogorov-Smirnov distance (KS): the largest gap between the observed and the fitted share of jobs that run"
-        " at most a given time."
+        "A fit is a model of the workload that can generate any number of synthetic jobs. Its error is the"
+        " Kolmogorov-Smirnov distance (KS): the largest gap between the observed and fitted shares of jobs that run at"
+        " most a given time."
     ),
 }
 """Explanations of the terms in each group, for new readers."""
@@ -133,7 +133,7 @@ _OUTAGES = (
 
 _VCS = " A virtual cluster (VC) is a team's part of the cluster, with a quota: the number of GPUs that it may use."
 """Added to the explanation of queueing if the trace has VCs."""
-_TENANTS = " Jobs are grouped {by}. The quota of {a} is the number of GPUs that its jobs may use at once."
+_TENANTS = " Jobs are grouped {by}. A quota is the number of GPUs that its jobs may use at once."
 """Added instead if tenants are not VCs."""
 
 

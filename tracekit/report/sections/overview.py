@@ -37,14 +37,14 @@ def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
         text += f", which took {count(value['gpu_hours'])} GPU-hours"
     if mixed:
         halves = [
-            f"half of the {kind} jobs with a known run time ran for at most {duration(known[name])}"
+            f"half of the {kind} jobs ran {duration(known[name])} or less"
             for kind, name in (("GPU", "gpu_median_run_s"), ("CPU", "cpu_median_run_s"))
             if name in known
         ]
         medians = " and ".join(halves)
         text += f". {medians[0].upper()}{medians[1:]}" if medians else ""
     elif value.get("median_run_s") is not None:
-        text += f". Half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
+        text += f". Half of the jobs ran for at most {duration(value['median_run_s'])}"
     return text + "."
 
 

@@ -109,7 +109,7 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     text = f"Most GPU jobs are submitted on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
-    among = f" (only hours with at least {LEAST} waits count)" if any(0 < r["waits"] < LEAST for r in whole) else ""
+    among = f" (hours with at least {LEAST} waits)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
     return f"{text}. Jobs submitted on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
@@ -201,7 +201,7 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         among = scope(rows, "waits")
         among = f" among groups{among}" if among else ""
         who = f"{_of(worst, vc)}: {_waited(worst)}{sample_size(worst['waits'])}"
-        told.append(f"The longest waits{among} are those of {who}.")
+        told.append(f"The longest waits{among}: {who}.")
     if not where and (most["p90_s"] > 0 or not told):  # if another sentence says more, skip this
         told.insert(0, f"The largest group is {_of(most, vc)} ({counted(most['waits'], 'starts')}): {_waited(most)}.")
     return " ".join(filter(None, [*told, _by_size(rows)]))

@@ -28,7 +28,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     waited = sum(r["wait_s"] for r in sized)
     time = sum(r["fair_share_wait_s"] for r in sized) / waited if fair and waited else None
     more = "" if time is None else f", and {percent(time)} of the waiting time"
-    text = f"GPU jobs waited {counted(waits, 'times')}. Of these waits, {_part(fair, waits, more)} {_quota(facts)}"
+    text = f"Of {counted(waits, 'waits')} of GPU jobs, {_part(fair, waits, more)} {_quota(facts)}"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
@@ -40,7 +40,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
-        text += f". During {which}, enough GPUs were free and the cause is unknown"
+        text += f". Enough GPUs were free during {which}"
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
@@ -125,7 +125,7 @@ def _harm(harmless: float) -> str:
         return "Each time, an overtaken job could have started too"
     if harmless == 1:
         return "None of the overtaken jobs could have started"
-    return f"In {percent(harmless)} of the cases that can be decided, no overtaken job could have started"
+    return f"In {percent(harmless)} of the decidable cases, no overtaken job could have started"
 
 
 def _of_vc(facts: TraceFacts) -> str:

@@ -47,8 +47,8 @@ def _twin(row: Row, name: str) -> str:
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     return (
         f"{name}{share} is best explained by these rules: {row['rules']}. Can this simulation be trusted?"
-        f" {trust.capitalize()}: in the last part of the log, the mean wait is {twin} in the simulation and {log} in"
-        f" the log (grade {row['grade']})."
+        f" {trust.capitalize()}: its mean wait in the log's last part is {twin}, the recorded one {log} (grade"
+        f" {row['grade']})."
     )
 
 
@@ -234,8 +234,8 @@ def _waiting(row: Row, verb: str) -> str:
     if not row["avg_queue_s"]:
         return f", and none {'waits' if verb == 'wait' else verb}"
     tail = row.get("p99_queue_s")
-    longest = f" (one in a hundred waits over {duration(tail)})" if tail is not None and verb == "wait" else ""
-    return f", of which they wait {duration(row['avg_queue_s'])}{longest}"
+    longest = f" (one in a hundred over {duration(tail)})" if tail is not None and verb == "wait" else ""
+    return f", {duration(row['avg_queue_s'])} of it waiting{longest}"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:

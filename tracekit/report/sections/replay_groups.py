@@ -187,7 +187,7 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Count the assumptions."""
     names = len({r["id"] for r in rows})
-    more = " Some of them differ by policy." if names < len(rows) else ""
+    more = " Some differ by policy." if names < len(rows) else ""
     return f"The replays make {counted(names, 'assumptions')}, each with its source.{more}"
 
 

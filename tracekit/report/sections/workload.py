@@ -182,8 +182,8 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     first = rows[0]
     if len(rows) < LEAST_GROUPS:
         return (
-            f"The source has only {count(len(rows))} job group{'' if len(rows) == 1 else 's'}. So few groups are kinds"
-            " of jobs and do not show which jobs repeat an earlier job."
+            f"The source has only {count(len(rows))} job group{'' if len(rows) == 1 else 's'}. So few groups do not"
+            " show which jobs repeat an earlier job."
         )
     text = (
         f"Of the {count(jobs)} jobs in the table's groups, {percent(again / jobs)} are in groups of at least"

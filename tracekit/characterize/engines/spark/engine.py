@@ -60,7 +60,7 @@ class SparkEngine(Engine):
         self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
         self.large_rows = large_rows
         self._started: Started | None = None
-        self._traces: dict[tuple[str, str, Window, bool, frozenset[str]], TraceViews] = {}
+        self._traces: dict[tuple[str, str, bool, Window, bool, frozenset[str]], TraceViews] = {}
 
     def start(self) -> None:
         """Start Spark.
