@@ -138,10 +138,7 @@ def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
     high, low = max(rates), min(rates)
     batches = counted(sum(rates) / len(rates), "batches")
     arrive = "arrive" if batches.endswith("es") else "arrives"
-    text = (
-        f"{_unequal(rows[0])}By the fitted rate, {batches} (jobs submitted at the same moment) {arrive}"
-        " per hour"
-    )
+    text = f"{_unequal(rows[0])}By the fitted rate, {batches} (jobs submitted at the same moment) {arrive} per hour"
     if high - low < 1e-9 * high:
         return f"{text}, with the same rate at all hours.{_off(week_rows)}"
     daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
