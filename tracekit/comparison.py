@@ -167,7 +167,7 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
             raise SourceError("the trace or source does not exist", where=path)
         if real_path(path).is_relative_to(outer):
             raise UsageError(
-                "the source lies in the output folder, which is replaced", where=path, hint="choose another -o"
+                "the source is in the output folder, which is replaced", where=path, hint="choose another -o"
             )
 
 

@@ -140,21 +140,50 @@ class World:
     def _placed(self) -> dict[str, list[Span]]:
         attempts = {(a["job_id"], a["attempt"]): a for a in self.rows["attempts"]}
         found: dict[str, list[Span]] = defaultdict(list)
+        parts: dict[tuple[str, int], list[float | None]] = defaultdict(list)
         for p in self.rows["placements"]:
-            whole = attempts.get((p["job_id"], p["attempt"]))
+            parts[p["job_id"], p["attempt"]].append(p["gpu_count"])
+        for p in self.rows["placements"]:
+            key = p["job_id"], p["attempt"]
+            whole = attempts.get(key)
             if whole is None:
                 continue  # an instance of a job that never got to an attempt
+            gpus = p["gpu_count"]
+            if gpus is None and not any(known(parts[key])):
+                gpus = (whole["gpu_count"] or 0) / len(parts[key])
             since, until = (whole[c] if p[c] is None else p[c] for c in ("start_time", "end_time"))
             if until is None and whole["status"] == "running":
                 until = self.until(whole)
             if since is not None and until is not None:
-                found[p["node_id"]].append(Span(since, until, millionths(p["gpu_count"])))
+                found[p["node_id"]].append(Span(since, until, millionths(gpus)))
         return found
 
     def _owners(self) -> dict[str, str | None]:
         seen = {p["node_id"]: self.jobs[p["job_id"]]["cluster"] for p in self.rows["placements"]}
         listed = {n["node_id"]: n["cluster"] for n in self.rows["nodes"] if n["cluster"] is not None}
         return dict.fromkeys((n["node_id"] for n in self.rows["nodes"]), None) | seen | listed
+
+    def own_nodes(self, job: str) -> frozenset[str] | None:
+        """Return the nodes on which jobs of a job's partition may run; None if that is no fewer than the cluster's.
+
+        They are the nodes on which jobs of the partition ran, with those of partitions linked by common nodes, if two
+        such groups have 30 GPU jobs that started.
+        """
+        if "groups" not in self.memory:
+            groups: list[tuple[set[str], set[str]]] = []
+            for p in self.rows["placements"]:
+                name = self.jobs[p["job_id"]]["partition"]
+                if name is not None:
+                    met = [g for g in groups if name in g[0] or p["node_id"] in g[1]]
+                    groups = [g for g in groups if g not in met]
+                    groups.append(({name}.union(*(g[0] for g in met)), {p["node_id"]}.union(*(g[1] for g in met))))
+            started = [
+                j["partition"] for j in self.rows["jobs"] if j["start_time"] is not None and (j["gpu_count"] or 0) > 0
+            ]
+            enough = sum(sum(name in g[0] for name in started) >= 30 for g in groups)
+            self.memory["groups"] = groups if enough > 1 else []
+        own = [g[1] for g in self.memory["groups"] if self.jobs[job]["partition"] in g[0]]
+        return frozenset(own[0]) if own else None
 
     def sizes(self, rule: str) -> dict[str, int]:
         """Return the GPUs of each node whose number is known, as listed or as observed."""
@@ -184,24 +213,37 @@ class World:
         found: int = self.memory[key]
         return found
 
-    def free(self, cluster: str | None, time: int, rule: str, *, arriving: bool = True) -> list[tuple[int, int]]:
-        """Return size and free GPUs of each node of a cluster."""
-        key = ("free", cluster, time, rule, arriving)
+    def free(
+        self, cluster: str | None, time: int, rule: str, *, arriving: bool = True, among: frozenset[str] | None = None
+    ) -> list[tuple[int, int]]:
+        """Return size and free GPUs of each node of a cluster, or of some of its nodes."""
+        key = ("free", cluster, time, rule, arriving, among)
         if key not in self.memory:
             self.memory[key] = [
                 (size, size - sum(p.gpus for p in self.placed[node] if p.since < time + arriving and time < p.until))
                 for node, size in self.sizes(rule).items()
-                if self.owner[node] == cluster
+                if self.owner[node] == cluster and (among is None or node in among)
             ]
         found: list[tuple[int, int]] = self.memory[key]
         return found
 
-    def fits(self, cluster: str | None, gang: int, time: int, rule: str, *, arriving: bool = True) -> bool:
+    def fits(
+        self,
+        cluster: str | None,
+        gang: int,
+        time: int,
+        rule: str,
+        *,
+        arriving: bool = True,
+        among: frozenset[str] | None = None,
+    ) -> bool:
         """Return whether the fewest nodes that can hold a gang are free: hand the largest part to the fullest fit."""
-        left = sorted((free for _, free in self.free(cluster, time, rule, arriving=arriving)), reverse=True)
+        left = sorted(
+            (free for _, free in self.free(cluster, time, rule, arriving=arriving, among=among)), reverse=True
+        )
         if not left:
             return True  # a cluster without nodes keeps nobody waiting for them
-        size = max(size for size, _ in self.free(cluster, time, rule))
+        size = max(size for size, _ in self.free(cluster, time, rule, among=among))
         while gang > size:
             if not left or left.pop(0) < size:
                 return False
@@ -307,13 +349,14 @@ def delay_causes(world: World, quota: str = "auto", capacity: str = "observed") 
         if wait.gpus < 0 or wait.since == wait.until:
             continue
         fair = fragmented = 0
+        own = world.own_nodes(wait.job)
         moments = world.moments(wait.tenant, quota)
         inside = moments[bisect.bisect_right(moments, wait.since) : bisect.bisect_left(moments, wait.until)]
         for begin, end in pairwise([wait.since, *inside, wait.until]) if wait.gpus else ():
             allowed = world.allowed(wait.tenant, begin, quota)
             if allowed is not None and world.used(wait.tenant, begin) + wait.gpus > allowed:
                 fair += end - begin
-            elif world.placed and not world.fits(wait.tenant[0], wait.gpus, begin, capacity):
+            elif world.placed and not world.fits(wait.tenant[0], wait.gpus, begin, capacity, among=own):
                 fragmented += end - begin
         parts = [fair, fragmented, wait.until - wait.since - fair - fragmented]
         row = rows[class_of(wait.gpus)]
