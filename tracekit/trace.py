@@ -605,7 +605,7 @@ def _limited(trace: Trace, limits: Window) -> Trace:
 
 
 def _own_machines(trace: Trace, limits: Window) -> tuple[str, ...] | None:
-    """Return the nodes of the partition of which jobs are selected; the given machines without such a partition."""
+    """Return the nodes of the selected partition, or the given machines if no partition is selected."""
     name = dict(limits.where).get("partition")
     if name is None or limits.machines is not None:
         return limits.machines

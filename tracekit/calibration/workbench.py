@@ -20,6 +20,7 @@ from tracekit.replay.jobs import recorded_times
 from tracekit.replay.registry import named_policy
 from tracekit.replay.workload.from_trace import jobs_of_trace
 from tracekit.tenant import VC
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,7 +138,7 @@ class MoreNodes(NamedTuple):
 
     def words(self) -> str:
         """Describe the change."""
-        return f"{self.nodes:,} more node{'s' if self.nodes > 1 else ''}"
+        return counted(self.nodes, "more nodes")
 
 
 @dataclass

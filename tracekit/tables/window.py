@@ -66,7 +66,7 @@ class Window:
     where: tuple[tuple[str, str], ...] = ()
     """Columns of jobs (`WHERE`) and their required values, see `chosen_jobs`."""
     partitions: tuple[str, ...] = ()
-    """Values of jobs.partition of which a job has one; empty means any. They belong to one pool (`Pool`)."""
+    """Partitions of one pool (`Pool`) to which the jobs belong, as in jobs.partition; empty means any."""
     machines: tuple[str, ...] | None = None
     """Names of the machines; None means all machines of the cluster."""
 
