@@ -7,9 +7,9 @@ import datetime as dt
 import statistics
 from collections import defaultdict
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
+T = TypeVar("T")
 Row = dict[str, Any]
 Tenant = tuple[str | None, str | None]
 Results = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -63,7 +64,7 @@ def class_of(gpus: int) -> str:
     return next((name for name, most in edges.items() if gpus <= most), ">8")
 
 
-def known(values: Iterable[int | None]) -> list[int]:
+def known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
@@ -164,26 +165,26 @@ class World:
         return dict.fromkeys((n["node_id"] for n in self.rows["nodes"]), None) | seen | listed
 
     def own_nodes(self, job: str) -> frozenset[str] | None:
-        """Return the nodes on which jobs of a job's partition may run; None if that is no fewer than the cluster's.
-
-        They are the nodes on which jobs of the partition ran, with those of partitions linked by common nodes, if two
-        such groups have 30 GPU jobs that started.
-        """
-        if "groups" not in self.memory:
-            groups: list[tuple[set[str], set[str]]] = []
-            for p in self.rows["placements"]:
-                name = self.jobs[p["job_id"]]["partition"]
-                if name is not None:
-                    met = [g for g in groups if name in g[0] or p["node_id"] in g[1]]
-                    groups = [g for g in groups if g not in met]
-                    groups.append(({name}.union(*(g[0] for g in met)), {p["node_id"]}.union(*(g[1] for g in met))))
-            started = [
-                j["partition"] for j in self.rows["jobs"] if j["start_time"] is not None and (j["gpu_count"] or 0) > 0
-            ]
-            enough = sum(sum(name in g[0] for name in started) >= 30 for g in groups)
-            self.memory["groups"] = groups if enough > 1 else []
-        own = [g[1] for g in self.memory["groups"] if self.jobs[job]["partition"] in g[0]]
+        """Return the nodes on which jobs of a job's partition may run; None if that is no fewer than the cluster's."""
+        own = [nodes for names, nodes in self.groups if self.jobs[job]["partition"] in names]
         return frozenset(own[0]) if own else None
+
+    @cached_property
+    def groups(self) -> list[tuple[set[str], set[str]]]:
+        """Return partitions that share nodes, with these: none unless two such groups have 30 GPU jobs that started.
+
+        The nodes of a partition are those on which its jobs ran.
+        """
+        groups: list[tuple[set[str], set[str]]] = []
+        for p in self.rows["placements"]:
+            name = self.jobs[p["job_id"]]["partition"]
+            if name is not None:
+                met = [g for g in groups if name in g[0] or p["node_id"] in g[1]]
+                groups = [g for g in groups if g not in met]
+                groups.append(({name}.union(*(g[0] for g in met)), {p["node_id"]}.union(*(g[1] for g in met))))
+        started = [j["partition"] for j in self.rows["jobs"] if j["start_time"] is not None and (j["gpu_count"] or 0)]
+        enough = sum(sum(name in g[0] for name in started) >= 30 for g in groups)
+        return groups if enough > 1 else []
 
     def sizes(self, rule: str) -> dict[str, int]:
         """Return the GPUs of each node whose number is known, as listed or as observed."""
