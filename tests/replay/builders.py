@@ -28,6 +28,7 @@ def make_jobs(
     vc: str | Sequence[str | None] | None = "vc",
     user: str | Sequence[str | None] | None = "user",
     model: str | Sequence[str | None] | None = None,
+    partition: str | Sequence[str | None] | None = None,
     name: int | Sequence[int] = -1,
     milli: int | Sequence[int] = 1000,
     priority: int | Sequence[int] = 0,
@@ -66,6 +67,7 @@ def make_jobs(
     tenant_names = _names(vc, n, tenants)
     user_names = _names(user, n, users)
     model_names = _names(model, n, models)
+    partition_names = _names(partition, n, None)
     ids = list(job_id) if job_id is not None else [f"j{row}" for row in range(n)]
     return Jobs(
         origin=origin,
@@ -77,6 +79,7 @@ def make_jobs(
         tenant=codes(vc, tenant_names),
         user=codes(user, user_names),
         model=codes(model, model_names),
+        partition=codes(partition, partition_names) if partition_names else None,
         name=column(name, np.int32),
         priority=column(priority, np.int32),
         preemptible=column(preemptible, np.int8),
@@ -88,6 +91,7 @@ def make_jobs(
         recorded_end_ms=column(recorded_end_ms, np.int64),
         tenants=tenant_names,
         users=user_names,
+        partitions=partition_names,
         models=model_names,
         left_out=left_out,
     )
@@ -99,6 +103,7 @@ def make_cluster(
     model: str | Sequence[str] = "",
     rack: str | Sequence[str] = "",
     domain: str | Sequence[str] = "",
+    partitions: Sequence[tuple[str, ...]] | None = None,
     cpu_milli: int | Sequence[int] = -1,
     memory_mib: int | Sequence[int] = -1,
     node_id: Sequence[str] | None = None,
@@ -112,10 +117,10 @@ def make_cluster(
 ) -> Cluster:
     """Make a cluster of nodes with the given numbers of GPUs.
 
-    Node keywords take one value for all nodes or one per node. Nodes are sorted by domain, model and rack (ties keep
-    the given order), and are called n0, n1, ... in the sorted order. `quota` gives each tenant a number of GPUs or
-    (from, GPUs) rows in seconds. `changes` are (time in seconds, node, joins), and `absent` lists the nodes that are
-    missing at first. Both use the index after sorting.
+    Node keywords take one value for all nodes or one per node. Nodes are sorted by domain, model, number of partitions,
+    partitions and rack (ties keep the given order), and are called n0, n1, ... in the sorted order. `quota` gives each
+    tenant a number of GPUs or (from, GPUs) rows in seconds. `changes` are (time in seconds, node, joins), and `absent`
+    lists the nodes that are missing at first. Both use the index after sorting.
     """
     n = len(nodes)
     model_names = sorted(set(models if models is not None else _spread(model, n)))
@@ -124,7 +129,10 @@ def make_cluster(
     model_code = np.array([model_names.index(value) for value in _spread(model, n)], dtype=np.int32)
     rack_code = np.array([rack_names.index(value) for value in _spread(rack, n)], dtype=np.int32)
     domain_code = np.array([domain_names.index(value) for value in _spread(domain, n)], dtype=np.int32)
-    order = np.lexsort((np.arange(n), rack_code, model_code, domain_code))
+    own_sets = [()] * n if partitions is None else list(partitions)
+    sets = sorted(set(own_sets), key=lambda names: (len(names), names))
+    set_code = np.array([sets.index(names) for names in own_sets], dtype=np.int32)
+    order = np.lexsort((np.arange(n), rack_code, set_code, model_code, domain_code))
 
     tenants = sorted(quota or {})
     steps = {tenant: [(0.0, rows)] if isinstance(rows, int) else sorted(rows) for tenant, rows in (quota or {}).items()}
@@ -145,11 +153,13 @@ def make_cluster(
         model=model_code[order],
         rack=rack_code[order],
         domain=domain_code[order],
+        serves=set_code[order],
         cpu_milli=np.array(_spread(cpu_milli, n), dtype=np.int64)[order],
         memory_mib=np.array(_spread(memory_mib, n), dtype=np.int64)[order],
         models=model_names,
         racks=rack_names,
         domains=domain_names,
+        partition_sets=sets,
         tenants=tenants,
         quota_ms=np.array(times, dtype=np.int64),
         quota=table,

@@ -48,16 +48,19 @@ class _Oracle(Replay):
         return sorted(j for j in self.running if self.want[j].domain == domain)
 
     def list_pass(self, domain: int) -> None:
-        """Start jobs in key order, stopping at or skipping a job that cannot start."""
+        """Start jobs in key order, skipping a job that cannot start, or stopping at it for jobs of its partitions."""
+        closed = set()
         failed = set()  # nothing is released in this pass, so equal requests fail alike
         for job in self.queue(domain):
+            if self.want[job].sets in closed:
+                continue
             level = sum(self.now - self.submit[job] >= wait for wait in self.rule.relax_ms)
             asked = (self.want[job], level, int(self.jobs.tenant[job]))
             place = None if asked in failed else self.find(job)
             if place is not None:
                 self.start(job, place)
             elif self.rule.scan == "stop":
-                return
+                closed.add(self.want[job].sets)
             else:
                 failed.add(asked)
 
@@ -68,15 +71,15 @@ class _Oracle(Replay):
         queue = [(self.key(job), job) for job in self.queue(domain)]
         old: dict[int, list[Take]] = {}  # places of jobs evicted in this pass
         row_of: dict[int, int] = {}  # their stop rows
+        closed = set()
         while queue:
             key, job = queue.pop(0)
-            place = self.find_again(job, old)
-            victims: list[int] = []
-            if place is None:
-                place, victims = self.evict_for(job, key, domain, old)
+            if self.want[job].sets in closed:
+                continue
+            place, victims = self.find_or_evict(job, key, domain, old)
             if place is None:
                 if self.rule.scan == "stop":
-                    break
+                    closed.add(self.want[job].sets)
                 continue
             for victim in victims:
                 old[victim] = self.state[victim].place
@@ -102,6 +105,13 @@ class _Oracle(Replay):
             if by_count or self.nodes.has_room(same):
                 return same
         return self.find(job)
+
+    def find_or_evict(
+        self, job: int, key: tuple[int, ...], domain: int, old: dict[int, list[Take]]
+    ) -> tuple[list[Take] | None, list[int]]:
+        """Return a job's place and the jobs that have to go for it."""
+        place = self.find_again(job, old)
+        return (place, []) if place is not None else self.evict_for(job, key, domain, old)
 
     def evict_for(
         self, job: int, key: tuple[int, ...], domain: int, old: dict[int, list[Take]]

@@ -29,6 +29,8 @@ class Want:
     """GPU model, or None for any model."""
     stoppable: bool = False
     """Whether the job may use lent spares."""
+    sets: frozenset[tuple[str, ...]] | None = None
+    """Partition sets of the nodes that the job may use, or None for all nodes."""
 
 
 def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
@@ -40,8 +42,19 @@ def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
             name = jobs.tenants[jobs.tenant[job]] if jobs.tenant[job] >= 0 else None
             domain = cluster.domains.index(name) if name in cluster.domains else -1
         model = jobs.models[jobs.model[job]] if jobs.model[job] >= 0 else None
-        found.append(Want(int(jobs.devices[job]), domain, model, bool(jobs.preemptible[job] == 1)))
+        stoppable = bool(jobs.preemptible[job] == 1)
+        found.append(Want(int(jobs.devices[job]), domain, model, stoppable, _sets(jobs, cluster, job)))
     return found
+
+
+def _sets(jobs: Jobs, cluster: Cluster, job: int) -> frozenset[tuple[str, ...]] | None:
+    if jobs.partition is None or jobs.partition[job] < 0:
+        return None
+    asked = set(jobs.partitions[jobs.partition[job]].split(","))
+    if not any(asked & set(names) for names in cluster.partition_sets):
+        return None  # no node is known to belong to the partition
+    chosen = frozenset(names for names in cluster.partition_sets if not names or asked & set(names))
+    return None if len(chosen) == len(cluster.partition_sets) else chosen
 
 
 class NodeMap:
@@ -80,15 +93,19 @@ class NodeMap:
         return there - sum(u for u, d in zip(self.used, self.domain, strict=True) if d == domain) - self.counted[domain]
 
     def accepted(self, want: Want) -> list[list[int]]:
-        """Return the node groups that a job accepts, in the order of their nodes."""
-        models = self.cluster.models
-        return [
-            nodes
-            for (domain, model, _), nodes in self.groups.items()
-            if domain == want.domain
-            and want.model in {None, models[model]}
-            and (want.stoppable or self.cluster.lent is None or not self.cluster.lent[nodes[0]])
-        ]
+        """Return the nodes that a job accepts by model and rack, in the order of all nodes there."""
+        found = []
+        for (domain, model, _), nodes in self.groups.items():
+            if domain == want.domain and want.model in {None, self.cluster.models[model]}:
+                own = [node for node in nodes if self._accepts(want, node)]
+                if own:
+                    found.append(own)
+        return found
+
+    def _accepts(self, want: Want, node: int) -> bool:
+        lent = self.cluster.lent is not None and bool(self.cluster.lent[node])
+        served = self.cluster.partition_sets[self.cluster.serves[node]]
+        return (want.stoppable or not lent) and (want.sets is None or served in want.sets)
 
     def take(self, place: list[Take], domain: int) -> None:
         """Mark a job's GPUs as taken."""

@@ -25,6 +25,7 @@ __all__ = ["cases", "clusters", "job_lists", "rules", "spread_speed"]
 
 VCS = ["a", "b", "c"]
 MODELS = ["A100", "V100"]
+PARTITIONS = ["long", "short"]
 
 _SIZES = st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8, 8, 11, 20])
 _COUNTS = st.sampled_from([2, 3, 1, 4, 6, 5])
@@ -73,14 +74,16 @@ def job_lists(
     horizon_s: float = 30,
     typed: bool = True,
 ) -> Jobs:
-    """Draw jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some of which request a GPU model."""
+    """Draw jobs of 1 to 20 GPUs and 0 to 50 s from three tenants. Some request a GPU model or belong to a partition."""
     count = draw(st.integers(least, most))  # drawn first, because lists tend to be short and queues need many jobs
     rows = draw(_lists(_rows(horizon_s, _SIZES if sizes is None else sizes), count))
     models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
+    parts: list[str | None] = [None, *PARTITIONS, *PARTITIONS] if typed and draw(st.booleans()) else [None]
     return make_jobs(
         rows,
         vc=draw(_lists(_one_of(*VCS), count)),
         model=draw(_lists(_one_of(*models), count)),
+        partition=draw(_lists(_one_of(*parts), count)),
         tenants=VCS,
         models=MODELS,
     )
@@ -88,7 +91,7 @@ def job_lists(
 
 @st.composite
 def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
-    """Draw clusters of 1 to 6 nodes with 1 to 8 GPUs, up to 2 models, 3 racks and 3 domains. Nodes may change."""
+    """Draw clusters of 1 to 6 nodes of 1 to 8 GPUs, with models, racks, domains and partitions. Nodes may change."""
     count = draw(_COUNTS)
     nodes = draw(_lists(_NODES, count))
 
@@ -98,6 +101,8 @@ def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
 
     isolated = draw(st.integers(0, 2)) == 0
     options: dict[str, Any] = {}
+    if draw(st.booleans()):
+        options["partitions"] = draw(_lists(_one_of(("long",), ("long", "short"), ("short",), ()), count))
     if changing and draw(st.booleans()):
         options["changes"] = draw(_moves(count))
         options["absent"] = draw(st.lists(st.integers(0, count - 1), max_size=1))

@@ -151,3 +151,32 @@ def test_kinds_tell_what_their_jobs_have_in_common(jobs: Jobs, cluster: Cluster)
     assert np.array_equal(found.kind_domain[found.kind], found.domain)
     kinds = set(zip(jobs.devices.tolist(), jobs.model.tolist(), found.domain.tolist(), strict=True))
     assert len(found.kind_devices) == len(kinds)
+
+
+PARTS = [("gpu",), ("gpu", "rush"), ("gpu",), ("rush",)]
+
+
+def test_groups_of_partitions() -> None:
+    cluster = make_cluster([8, 8, 4, 8], partitions=PARTS)
+    assert cluster.partition_sets == [("gpu",), ("rush",), ("gpu", "rush")]
+    jobs = make_jobs([(0, 16, 1)] * 5, partition=["gpu", "rush", "gpu,rush", None, "gone"])
+    found = assign(jobs, cluster)
+    # Sorted: gpu (nodes of 8 and 4), rush (8), both (8). All are siblings.
+    assert found.group_first.tolist() == [0, 0, 0]
+    assert [int(found.accept_of(j)) for j in range(5)] == [0b101, 0b110, 0b111, 0b111, 0b111]
+    assert found.kind_queue[found.kind].tolist() == [1, 0, 2, 2, 2]
+    assert found.notes == ("no node is known to belong to the partition 'gone', so its 1 job may use every node",)
+    # Gangs may use several siblings: 8 + 8 + 4 GPUs of gpu, and 8 + 8 of rush.
+    sizes = [20, 21, 16, 17]
+    parts = ["gpu", "gpu", "rush", "rush"]
+    fits = assign(make_jobs([(0, size, 1) for size in sizes], partition=parts), cluster).can_ever_fit()
+    assert fits.tolist() == [True, False, True, False]
+
+
+def test_partitions_are_ignored_if_they_are_too_many() -> None:
+    names = [(f"p{k:02}",) for k in range(65)]
+    cluster = make_cluster([8] * 65, partitions=names)
+    found = assign(make_jobs([(0, 8, 1)], partition="p03"), cluster)
+    assert len(found.group_low) == 1
+    assert found.notes[-1] == "partitions are ignored in the cluster: 65 groups of nodes are more than 64"
+    assert found.can_ever_fit().tolist() == [True]

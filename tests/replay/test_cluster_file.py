@@ -29,7 +29,7 @@ def write_cluster(cluster: Cluster) -> str:
     divided = any(cluster.domains)
     lines = [f"origin = {_quoted(cluster.origin)}", f"partitioned = {_word(divided)}"]
     columns = (cluster.gpus, cluster.model, cluster.rack, cluster.domain, cluster.cpu_milli, cluster.memory_mib)
-    alike = list(zip(*(column.tolist() for column in (*columns, cluster.absent)), strict=True))
+    alike = list(zip(*(column.tolist() for column in (*columns, cluster.absent, cluster.serves)), strict=True))
     for number, (key, members) in enumerate(groupby(range(cluster.nodes), key=alike.__getitem__)):
         ids = [cluster.node_id[node] for node in members]
         lines += ["", "[[pool]]", f"name = {_quoted(f'pool{number}')}", f"nodes = {len(ids)}", *_of_pool(cluster, key)]
@@ -48,10 +48,12 @@ def write_cluster(cluster: Cluster) -> str:
 
 
 def _of_pool(cluster: Cluster, key: tuple[int, ...]) -> list[str]:
-    gpus, model, rack, domain, cpu, memory, absent = key
+    gpus, model, rack, domain, cpu, memory, absent, serves = key
     lines = [f"gpus_per_node = {gpus}"]
     named = (("model", cluster.models[model]), ("rack", cluster.racks[rack]), ("vc", cluster.domains[domain]))
     lines += [f"{name} = {_quoted(value)}" for name, value in named if value]
+    partitions = cluster.partition_sets[serves]
+    lines += [f"partitions = [{', '.join(map(_quoted, partitions))}]"] if partitions else []
     lines += [f"cpus = {cpu / 1000}"] if cpu >= 0 else []
     lines += [f"memory_gib = {memory / 1024}"] if memory >= 0 else []
     return lines + (["absent = true"] if absent else [])
@@ -78,9 +80,8 @@ def read(tmp_path: Path, text: str, *, partitioned: bool | None = None) -> Clust
 
 def same(left: Cluster, right: Cluster) -> bool:
     return all(
-        np.array_equal(getattr(left, f.name), getattr(right, f.name))
-        and getattr(getattr(left, f.name), "dtype", None) == getattr(getattr(right, f.name), "dtype", None)
-        for f in fields(left)
+        np.array_equal(one, other) and one.dtype == other.dtype if isinstance(one, np.ndarray) else one == other
+        for one, other in ((getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
     )
 
 

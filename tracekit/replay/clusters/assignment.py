@@ -1,13 +1,14 @@
-"""The nodes that each job may use: its domain, and the groups of the domain with the GPU model that it requests.
+"""The nodes that each job may use: in its domain, those of its partition with the GPU model that it requests.
 
-A group is the set of nodes with the same domain, GPU model and rack. These nodes are adjacent in the cluster's order.
-The groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of its domain.
+A group is the set of nodes with the same domain, GPU model, partitions and rack. These nodes are adjacent in the
+cluster's order. The groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of
+its domain. Groups that differ only in their partitions are *siblings*: a gang may use nodes of several siblings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from tracekit.errors import UsageError
 from tracekit.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.cluster import Cluster
@@ -40,7 +43,8 @@ class Assignment:
     domain: Ints
     """Domain of each job, or -1 if none (n,)."""
     kind: Ints
-    """Kind of demand of each job: jobs of one kind have the same domain, requested model and number of GPUs (n,)."""
+    """Kind of demand of each job: jobs of one kind have the same domain, partition (if partitions restrict jobs to
+    nodes), requested model and number of GPUs (n,)."""
     kind_domain: Ints
     """Domain of each kind, or -1 if none (K,)."""
     kind_model: Ints
@@ -49,14 +53,18 @@ class Assignment:
     """Number of GPUs per job of each kind (K,)."""
     kind_accept: NDArray[np.uint64]
     """Groups that each kind accepts, as bits. Bit 0 is the first group of its domain (K,)."""
-    accept: NDArray[np.uint64]
-    """Accepted groups by domain and by requested model plus 1. Column 0 accepts any model (D, models + 1)."""
+    kind_queue: Ints
+    """Queue of each kind: jobs of one queue belong to partitions with the same nodes (K,)."""
+    queue_sets: NDArray[np.bool_]
+    """Whether the jobs of a queue may use the nodes of a partition set, see `Cluster.partition_sets` (Q, sets)."""
     group_domain: Ints
     """Domain of each group, ascending (G,)."""
     group_model: Ints
     """Model of each group, index into `Cluster.models` (G,)."""
     group_rack: Ints
     """Rack of each group, index into `Cluster.racks`, or -1 if it spans several racks (G,)."""
+    group_first: Ints
+    """First of the siblings of each group (G,)."""
     group_low: Ints
     """First node of each group (G,)."""
     group_high: Ints
@@ -123,17 +131,18 @@ class Assignment:
     def _placeable(
         self, domain: int, devices: Ints, accept: NDArray[np.uint64], relaxed: bool, scope: int
     ) -> NDArray[np.bool_]:
-        low, high = self.groups_of(domain)
         found = np.zeros(len(devices), dtype=np.bool_)
         of_model: dict[int, Longs] = {}
-        for group in range(low, high):
-            accepts = (accept >> np.uint64(group - low)) & np.uint64(1) == 1
-            gpus = int(self.group_gpus[group])
-            found |= accepts & (devices <= gpus if relaxed else self.fits_group(group, devices))
-            if relaxed and scope == 2:
-                model = int(self.group_model[group])
-                sums = of_model.get(model, np.zeros(len(devices), dtype=np.int64))
-                of_model[model] = sums + np.where(accepts, gpus, 0)
+        for siblings, accepts in self._racks(domain, accept):
+            if not relaxed:
+                for chosen, rows in _alike(accepts):
+                    found[rows] |= self.fits_group(siblings[chosen], devices[rows])
+                continue
+            gpus = accepts @ self.group_gpus[siblings]
+            found |= (devices <= gpus) & (gpus > 0)
+            if scope == 2:
+                model = int(self.group_model[siblings[0]])
+                of_model[model] = of_model.get(model, np.zeros(len(devices), dtype=np.int64)) + gpus
         for sums in of_model.values():
             found |= (devices <= sums) & (sums > 0)
         return found
@@ -141,29 +150,50 @@ class Assignment:
     def _in_blocks(self, domain: int, devices: Ints, accept: NDArray[np.uint64]) -> NDArray[np.bool_]:
         rounded = np.array([1 << (int(gpus) - 1).bit_length() for gpus in devices], np.int64)
         found = np.zeros(len(devices), dtype=np.bool_)
-        low, high = self.groups_of(domain)
-        for group in range(low, high):
-            accepts = (accept >> np.uint64(group - low)) & np.uint64(1) == 1
-            largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
-            found |= accepts & ((rounded <= largest) | (-(-devices // largest) <= count))
+        for siblings, accepts in self._racks(domain, accept):
+            for chosen, rows in _alike(accepts):
+                largest, count, _ = self._largest(siblings[chosen])
+                found[rows] |= (rounded[rows] <= largest) | (-(-devices[rows] // largest) <= count)
         return found
 
-    def fits_group(self, group: int, devices: Ints) -> NDArray[np.bool_]:
-        """Return a mask of the jobs with `devices` GPUs that fit on as few nodes as possible in an empty group (k,)."""
-        largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
+    def _racks(self, domain: int, accept: NDArray[np.uint64]) -> Iterator[tuple[Longs, NDArray[np.bool_]]]:
+        """Yield the siblings of each rack and model of a domain, and which of them each of k jobs accepts (k, S)."""
+        low, high = self.groups_of(domain)
+        for first in np.unique(self.group_first[low:high]).tolist():
+            siblings = low + np.flatnonzero(self.group_first[low:high] == first)
+            yield siblings, accept[:, None] >> (siblings - low).astype(np.uint64) & np.uint64(1) == 1
+
+    def _largest(self, groups: Longs) -> tuple[int, int, int]:
+        """Return the GPUs of the largest node of some groups, the number of these nodes, and the next smaller size."""
+        largest = int(self.group_largest[groups].max())
+        big = self.group_largest[groups] == largest
+        smaller = np.where(big, self.group_second[groups], self.group_largest[groups])
+        return largest, int(self.group_largest_nodes[groups][big].sum()), int(smaller.max())
+
+    def fits_group(self, groups: int | Longs, devices: Ints) -> NDArray[np.bool_]:
+        """Return a mask of the jobs with `devices` GPUs that fit on as few nodes as possible in empty siblings (k,)."""
+        largest, count, second = self._largest(np.atleast_1d(groups))
         whole, rest = devices // largest, devices % largest
-        other = (count > whole) | (rest <= int(self.group_second[group]))
+        other = (count > whole) | (rest <= second)
         fits: NDArray[np.bool_] = (devices <= largest) | ((whole <= count) & ((rest == 0) | other))
         return fits
+
+
+def _alike(accepts: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], Longs]]:
+    """Yield each set of groups that jobs accept, unless it is empty, with these jobs."""
+    sets, of_job = np.unique(accepts, axis=0, return_inverse=True)
+    for number, chosen in enumerate(sets):
+        if chosen.any():
+            yield chosen, np.flatnonzero(of_job.ravel() == number)
 
 
 def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     """Return the nodes that each job may use.
 
     A job belongs to the domain named after its VC, or else to the domain '' if it exists, or else to no domain. It
-    accepts the groups of its domain with the model that it requests, ignoring case ('A|B' requests either). If it
-    requests no model, it accepts every group. If the cluster lists no models at all, models do not matter. Groups of
-    lent spares accept only preemptible jobs.
+    accepts the groups of its domain whose nodes belong to its partition and have the model that it requests, ignoring
+    case ('A|B' requests either). If it requests no model, it accepts every model. If the cluster lists no models at
+    all, models do not matter. Groups of lent spares accept only preemptible jobs.
 
     Raises
     ------
@@ -173,16 +203,22 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     notes: list[str] = []
     domain = _domains_of_jobs(jobs, cluster)
     groups = _groups(cluster, notes)
+    queue, may_use = _queues(jobs, cluster, notes)
     accept = _accept(jobs, cluster, groups, notes)
     stoppable = None if cluster.lent is None else jobs.preemptible == 1
-    kind, first = _kinds(domain, jobs, stoppable)
+    kind, first = _kinds(domain, queue, jobs, stoppable)
     models = jobs.model[first]
     kind_domain = domain[first]
     kind_accept = np.where(kind_domain >= 0, accept[kind_domain, models + 1], np.uint64(0)).astype(np.uint64)
+    if len(may_use) > 1:
+        for number, usable in enumerate(may_use):
+            own = groups.bits(usable[cluster.serves], len(cluster.domains))
+            rows = queue[first] == number
+            kind_accept[rows] &= own[kind_domain[rows]]
     if stoppable is not None and cluster.lent is not None:
-        own = _groups_in(groups, cluster.lent, len(cluster.domains))
+        own = groups.bits(cluster.lent, len(cluster.domains))
         kind_accept &= np.where(stoppable[first], ~np.uint64(0), ~own[kind_domain])
-    sizes = [_sizes(cluster.gpus[low:high]) for low, high in zip(groups[3], groups[4], strict=True)]
+    sizes = [_sizes(cluster.gpus[low:high]) for low, high in zip(groups.low, groups.high, strict=True)]
     largest, largest_nodes, second, gpus = (list(column) for column in zip(*sizes, strict=True)) if sizes else [[]] * 4
     return Assignment(
         domains=len(cluster.domains),
@@ -192,12 +228,14 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
         kind_model=models,
         kind_devices=jobs.devices[first],
         kind_accept=kind_accept,
-        accept=accept,
-        group_domain=groups[0],
-        group_model=groups[1],
-        group_rack=groups[2],
-        group_low=groups[3],
-        group_high=groups[4],
+        kind_queue=queue[first],
+        queue_sets=may_use,
+        group_domain=groups.domain,
+        group_model=groups.model,
+        group_rack=groups.rack,
+        group_first=groups.first,
+        group_low=groups.low,
+        group_high=groups.high,
         group_largest=np.array(largest, dtype=np.int32),
         group_largest_nodes=np.array(largest_nodes, dtype=np.int64),
         group_second=np.array(second, dtype=np.int32),
@@ -214,34 +252,58 @@ def _domains_of_jobs(jobs: Jobs, cluster: Cluster) -> Ints:
     return by_tenant[jobs.tenant]
 
 
-def _groups(cluster: Cluster, notes: list[str]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return the domain, model, rack, first node, and the node after the last node of each group."""
-    order = np.lexsort((cluster.rack, cluster.model, cluster.domain))
+class _Groups(NamedTuple):
+    """The groups of a cluster's nodes, in order (G,): see the columns of `Assignment`."""
+
+    domain: Ints
+    model: Ints
+    rack: Ints
+    first: Ints
+    low: Ints
+    high: Ints
+
+    def bits(self, nodes: NDArray[np.bool_], domains: int) -> NDArray[np.uint64]:
+        """Return the groups with a selected node as bits by domain (D,). `nodes` is the selection (N,)."""
+        found = np.zeros(domains, np.uint64)
+        low = np.searchsorted(self.domain, self.domain)
+        for group in np.flatnonzero(np.logical_or.reduceat(nodes, self.low)).tolist() if len(self.low) else ():
+            found[self.domain[group]] |= np.uint64(1) << np.uint64(group - low[group])
+        return found
+
+
+def _groups(cluster: Cluster, notes: list[str]) -> _Groups:
+    order = np.lexsort((cluster.rack, cluster.serves, cluster.model, cluster.domain))
     if not np.array_equal(order, np.arange(cluster.nodes)):
-        msg = "the nodes of a cluster must be sorted by domain, model and rack"
+        msg = "the nodes of a cluster must be sorted by domain, model, partitions and rack"
         raise ValueError(msg)
-    by_model = _starts(cluster.domain, cluster.model)
-    models = np.bincount(cluster.domain[by_model], minlength=len(cluster.domains))
+    finest = _starts(cluster.domain, cluster.model, cluster.serves, cluster.rack)
+    coarser = (
+        (_starts(cluster.domain, cluster.model, cluster.serves), "racks are ignored"),
+        (_starts(cluster.domain, cluster.model), "partitions are ignored"),
+    )
+    starts = finest
+    for kept, what in coarser:
+        count = np.bincount(cluster.domain[starts], minlength=len(cluster.domains))
+        crowded = np.flatnonzero(count > MOST_GROUPS)
+        starts = starts[~np.isin(cluster.domain[starts], crowded) | np.isin(starts, kept)]
+        notes.extend(
+            f"{what} in {_named(cluster, int(d))}: {count[d]} groups of nodes are more than {MOST_GROUPS}"
+            for d in crowded
+        )
+    models = np.bincount(cluster.domain[starts], minlength=len(cluster.domains))
     if models.max(initial=0) > MOST_GROUPS:
         worst = int(np.argmax(models))
         raise UsageError(
             f"{_named(cluster, worst)} has {models[worst]} GPU models, more than {MOST_GROUPS}",
             hint="give the same name to GPU models that one job may mix",
         )
-    starts = _starts(cluster.domain, cluster.model, cluster.rack)
-    racks = np.bincount(cluster.domain[starts], minlength=len(cluster.domains))
-    crowded = np.flatnonzero(racks > MOST_GROUPS)
-    if len(crowded):
-        merged = np.isin(cluster.domain[starts], crowded) & ~np.isin(starts, by_model)
-        starts = starts[~merged]
-        notes.extend(
-            f"racks are ignored in {_named(cluster, int(d))}: {racks[d]} groups of nodes are more than {MOST_GROUPS}"
-            for d in crowded
-        )
     ends = np.append(starts[1:], cluster.nodes).astype(np.int32)[: len(starts)]
     rack = cluster.rack[starts].copy()
-    rack[cluster.rack[starts] != cluster.rack[ends - 1]] = -1
-    return cluster.domain[starts], cluster.model[starts], rack, starts.astype(np.int32), ends
+    rack[np.logical_or.reduceat(cluster.rack != np.repeat(rack, ends - starts), starts)] = -1
+    same = np.stack([cluster.domain[starts], cluster.model[starts], rack])
+    _, index, inverse = np.unique(same, axis=1, return_index=True, return_inverse=True)
+    first = index[inverse.ravel()].astype(np.int32)
+    return _Groups(same[0], same[1], same[2], first, starts.astype(np.int32), ends)
 
 
 def _starts(*columns: Ints) -> Longs:
@@ -260,22 +322,20 @@ def _named(cluster: Cluster, domain: int) -> str:
     return f"the pool '{name}'" if name else "the cluster"
 
 
-def _accept(
-    jobs: Jobs, cluster: Cluster, groups: tuple[Ints, Ints, Ints, Ints, Ints], notes: list[str]
-) -> NDArray[np.uint64]:
+def _accept(jobs: Jobs, cluster: Cluster, groups: _Groups, notes: list[str]) -> NDArray[np.uint64]:
     """Return the mask of each domain and requested model. Column 0 is for jobs that request no model."""
     unknown = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
     requested = [set[str](), *(set(asked.casefold().split("|")) for asked in jobs.models)]
-    low = np.searchsorted(groups[0], groups[0])
-    for group in range(len(groups[0])):
+    low = np.searchsorted(groups.domain, groups.domain)
+    for group, domain in enumerate(groups.domain.tolist()):
         bit = np.uint64(1) << np.uint64(group - low[group])
-        own = names[groups[1][group]]
-        accept[groups[0][group], 0] |= bit
+        own = names[groups.model[group]]
+        accept[domain, 0] |= bit
         for code in range(1, len(jobs.models) + 1):
             if unknown or own in requested[code]:
-                accept[groups[0][group], code] |= bit
+                accept[domain, code] |= bit
     if unknown and jobs.models:
         notes.append("the GPU models that jobs request are ignored, because the cluster lists no models")
     elif jobs.models:
@@ -288,24 +348,43 @@ def _accept(
     return accept
 
 
-def _groups_in(
-    groups: tuple[Ints, Ints, Ints, Ints, Ints], nodes: NDArray[np.bool_], domains: int
-) -> NDArray[np.uint64]:
-    """Return the groups of the selected nodes as bits by domain (D,). `nodes` selects whole groups only (N,)."""
-    found = np.zeros(domains, np.uint64)
-    low = np.searchsorted(groups[0], groups[0])
-    for group in np.flatnonzero(nodes[groups[3]]).tolist():
-        found[groups[0][group]] |= np.uint64(1) << np.uint64(group - low[group])
-    return found
+def _queues(jobs: Jobs, cluster: Cluster, notes: list[str]) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the queue of each job (n,), and which partition sets the jobs of each queue may use (Q, sets).
+
+    Partitions whose jobs may use the same nodes are one queue. A job without a partition may use every node, and so may
+    a job of a partition to which no node is known to belong.
+    """
+    everywhere = np.ones(len(cluster.partition_sets), dtype=np.bool_)
+    if jobs.partition is None or not any(cluster.partition_sets):
+        return np.zeros(len(jobs), dtype=np.int32), everywhere[None]
+    rows = [everywhere]
+    unknown = []
+    for name in jobs.partitions:
+        usable = np.array([not own or not own.isdisjoint(name.split(",")) for own in map(set, cluster.partition_sets)])
+        known = any(not set(own).isdisjoint(name.split(",")) for own in cluster.partition_sets)
+        if not known:
+            unknown.append(name)
+        rows.append(usable if known else everywhere)
+    # The last entry is for jobs without a partition, because their code -1 indexes it.
+    distinct, inverse = np.unique(np.array([*rows[1:], rows[0]]), axis=0, return_inverse=True)
+    queue = inverse.ravel().astype(np.int32)[jobs.partition]
+    counts = np.bincount(jobs.partition[jobs.partition >= 0], minlength=len(jobs.partitions))
+    notes.extend(
+        f"no node is known to belong to the partition '{name}', so its {counted(count, 'jobs')} may use every node"
+        for name in unknown
+        if (count := int(counts[jobs.partitions.index(name)]))
+    )
+    return queue, distinct
 
 
-def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tuple[Ints, Longs]:
-    """Return the kind of each job and one job of each kind, with kinds sorted by domain, model and GPUs.
+def _kinds(domain: Ints, queue: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tuple[Ints, Longs]:
+    """Return the kind of each job and one job of each kind, with kinds sorted by domain, queue, model and GPUs.
 
     If spares are lent, preemptible jobs form kinds of their own.
     """
     models, largest = len(jobs.models) + 1, int(jobs.devices.max(initial=0)) + 1
-    code = ((domain.astype(np.int64) + 1) * models + jobs.model + 1) * largest + jobs.devices
+    code = (domain.astype(np.int64) + 1) * (int(queue.max(initial=0)) + 1) + queue
+    code = (code * models + jobs.model + 1) * largest + jobs.devices
     if stoppable is not None:
         code = code * 2 + stoppable
     size = int(code.max(initial=0)) + 1

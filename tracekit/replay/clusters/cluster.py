@@ -21,8 +21,8 @@ class Cluster:
     """Nodes and quotas.
 
     A *domain* is the set of nodes that a job's queue may use: the whole cluster, or one virtual cluster if they are
-    isolated. A *group* is the set of nodes with the same domain, GPU model and rack. Nodes are sorted by domain, model
-    and rack, so a group's nodes are adjacent. Ties are always broken by node index.
+    isolated. A *group* is the set of nodes with the same domain, GPU model, partitions and rack. Nodes are sorted by
+    these four, so a group's nodes are adjacent. Ties are always broken by node index.
     """
 
     node_id: list[str]
@@ -35,6 +35,8 @@ class Cluster:
     """Index into `racks` (N,), which is 0 everywhere if racks are unknown."""
     domain: NDArray[np.int32]
     """Index into `domains` (N,)."""
+    serves: NDArray[np.int32]
+    """Index into `partition_sets` (N,)."""
     cpu_milli: NDArray[np.int64]
     """CPUs of each node [milli-cores], or -1 if unknown (N,)."""
     memory_mib: NDArray[np.int64]
@@ -45,6 +47,8 @@ class Cluster:
     """Racks, or a single ''."""
     domains: list[str]
     """Domains: names of the virtual clusters if they are isolated, else a single ''."""
+    partition_sets: list[tuple[str, ...]]
+    """Sets of partitions whose jobs a node takes, the smallest first. () means unknown: such a node takes every job."""
     tenants: list[str]
     """Virtual clusters with a quota."""
     quota_ms: NDArray[np.int64]
@@ -119,6 +123,13 @@ class Node:
     memory_mib: int = -1
     absent: bool = False
     changes: tuple[tuple[int, bool], ...] = ()
+    partitions: tuple[str, ...] = ()
+    """Partitions whose jobs the node takes, in alphabetical order, or () if unknown."""
+
+    @property
+    def group(self) -> tuple[str, str, int, tuple[str, ...], str]:
+        """Return what defines the node's group and its order: nodes that fewer partitions use come first."""
+        return self.domain, self.model, len(self.partitions), self.partitions, self.rack
 
 
 @dataclass(frozen=True)
@@ -141,8 +152,9 @@ class QuotaTable:
 
 
 def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
-    """Build a cluster of the nodes, sorted by domain, model and rack. Ties keep the given order."""
-    ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
+    """Build a cluster of the nodes, sorted by domain, model, partitions and rack. Ties keep the given order."""
+    ordered = sorted(nodes, key=lambda node: node.group)
+    sets = sorted({node.partitions for node in nodes}, key=lambda names: (len(names), names))
     models = sorted({node.model for node in nodes})
     racks = sorted({node.rack for node in nodes})
     domains = sorted({node.domain for node in nodes})
@@ -154,11 +166,13 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         model=np.array([index[0][node.model] for node in ordered], dtype=np.int32),
         rack=np.array([index[1][node.rack] for node in ordered], dtype=np.int32),
         domain=np.array([index[2][node.domain] for node in ordered], dtype=np.int32),
+        serves=np.array([sets.index(node.partitions) for node in ordered], dtype=np.int32),
         cpu_milli=np.array([node.cpu_milli for node in ordered], dtype=np.int64),
         memory_mib=np.array([node.memory_mib for node in ordered], dtype=np.int64),
         models=models,
         racks=racks,
         domains=domains,
+        partition_sets=sets,
         tenants=quotas.tenants,
         quota_ms=quotas.times,
         quota=quotas.gpus,
@@ -174,10 +188,10 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
     """Return the cluster for a policy. All nodes form one domain if the policy `lends` quotas and may do so."""
     if not (lends and cluster.lendable and len(cluster.domains) > 1):
         return cluster
-    order = np.lexsort((cluster.rack, cluster.model))  # stable: equal nodes keep their order
+    order = np.lexsort((cluster.rack, cluster.serves, cluster.model))  # stable: equal nodes keep their order
     place = np.empty(cluster.nodes, dtype=np.int32)
     place[order] = np.arange(cluster.nodes, dtype=np.int32)
-    columns = ("gpus", "model", "rack", "cpu_milli", "memory_mib", "absent")
+    columns = ("gpus", "model", "rack", "serves", "cpu_milli", "memory_mib", "absent")
     return replace(
         cluster,
         node_id=[cluster.node_id[number] for number in order],
@@ -214,9 +228,9 @@ def scaled_number(number: int, factor: float) -> int:
 
 def repeated(nodes: Sequence[Node], factor: float) -> list[Node]:
     """Return `factor` times as many nodes per group: the last ones are dropped, or all are repeated in order."""
-    groups: dict[tuple[str, str, str], list[Node]] = {}
+    groups: dict[tuple[object, ...], list[Node]] = {}
     for node in nodes:
-        groups.setdefault((node.domain, node.model, node.rack), []).append(node)
+        groups.setdefault(node.group, []).append(node)
     taken = {node.name for node in nodes}
     out = []
     for group in groups.values():

@@ -9,6 +9,7 @@
     model = "V100"            # this key and the following ones are optional
     racks = ["r1", "r2"]      # nodes are divided evenly among the racks, in order; or rack = "r1"
     vc = "research"
+    partitions = ["gpu", "debug"]   # only jobs of these partitions; without the key, jobs of all partitions
     cpus = 96
     memory_gib = 512
 
@@ -62,6 +63,7 @@ class _Pool:
     vc: str = ""
     rack: str | None = None
     racks: tuple[str, ...] | None = None
+    partitions: tuple[str, ...] = ()
     cpus: _Amount | None = None
     memory_gib: _Amount | None = None
     absent: bool = False
@@ -148,10 +150,9 @@ def _nodes(text: TomlText, number: int, pool: _Pool) -> list[Node]:
         raise text.error(place, f"{len(racks)} racks for {count} nodes", "write 1 to as many racks as nodes")
     cpu = -1 if pool.cpus is None else round(pool.cpus * 1000)
     memory = -1 if pool.memory_gib is None else round(pool.memory_gib * 1024)
-    return [
-        Node(ids[i], pool.gpus_per_node, pool.model, racks[i * len(racks) // count], pool.vc, cpu, memory, pool.absent)
-        for i in range(count)
-    ]
+    serves = tuple(sorted(set(pool.partitions)))
+    whole = Node("", pool.gpus_per_node, pool.model, "", pool.vc, cpu, memory, pool.absent, partitions=serves)
+    return [replace(whole, name=ids[i], rack=racks[i * len(racks) // count]) for i in range(count)]
 
 
 def _changed(text: TomlText, file: _ClusterFile, nodes: list[Node], jobs: Jobs) -> list[Node]:

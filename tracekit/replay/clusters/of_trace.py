@@ -177,8 +177,9 @@ def cluster_of_trace(
       If partitioned, the same is done with each VC's quota, and the VC owns its nodes;
     - the GPUs that the log shows in use (see `observed_cluster`).
 
-    Nodes in the nodes table are away while an event in node_events marks them as down, drained or in maintenance.
-    During that time, no job starts there, and running jobs run to their end.
+    Nodes in the nodes table take only jobs of their partitions, if the table lists these. They are away while an event
+    in node_events marks them as down, drained or in maintenance. During that time, no job starts there, and running
+    jobs run to their end.
 
     Quotas come from the capacity table. If there is none, they are estimated (D9) as the 95th percentile over time of
     each VC's allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
@@ -372,9 +373,13 @@ def _listed_nodes(trace: Trace, cluster: str | None) -> list[Node]:
         for column, scale in (("cpu_count", 1000), ("memory_gib", 1024))
     ]
     table = rows.select(
-        "node_id", pl.col("gpu_count").clip(upper_bound=1_000_000), *(pl.col(c).fill_null("") for c in _TEXTS), *scaled
+        "node_id",
+        pl.col("gpu_count").clip(upper_bound=1_000_000),
+        *(pl.col(c).fill_null("") for c in _TEXTS),
+        *scaled,
+        pl.col("partitions").list.sort(),
     ).collect()
-    return [Node(*row) for row in table.iter_rows()]
+    return [replace(Node(*row[:-1]), partitions=tuple(row[-1] or ())) for row in table.iter_rows()]
 
 
 def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:

@@ -70,7 +70,7 @@ cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
 # - If the rounded size is at most the largest node, the gang goes into the smallest maximal free block that is large
 #   enough; among blocks of this size it takes the lowest block on the lowest node. No larger block is split if a
 #   smaller block is large enough.
-# - A larger gang takes as many free nodes of the largest size as it needs, in the first group that has enough.
+# - A larger gang takes as many free nodes of the largest size as it needs, in the first siblings that have enough.
 #
 # A gang gets all GPUs of its blocks. The job's `spare` counts the GPUs that it did not request.
 
@@ -97,27 +97,10 @@ cdef inline int64_t find_block(State s, JobClass* job_class, Domain* domain, int
     return NONE
 
 
-cdef inline bint whole_free(State s, Group* group, int64_t enough):
-    """Return whether a group has at least `enough` free nodes of its largest size."""
-    cdef int64_t word
-    cdef uint64_t bits
-    cdef int64_t row = group.bits + group.largest * group.words
-    cdef int64_t found = 0
-    for word in range(group.words):
-        bits = s.bits[row + word]
-        while bits != 0:
-            bits &= bits - ONE
-            found += 1
-            if found >= enough:
-                return True
-    return False
-
-
 cdef inline int64_t place_blocks(State s, Job* job, JobClass* job_class, Domain* domain):
     """Allocate blocks to a job without GPUs; return its number of nodes, or 0 (nothing allocated)."""
-    cdef int64_t size, level, index, wanted, _
+    cdef int64_t size, level, first, largest, wanted, _
     cdef Node* node
-    cdef Group* group
     size, level = 1, 0
     while size < job_class.gpus:
         size *= 2
@@ -128,14 +111,16 @@ cdef inline int64_t place_blocks(State s, Job* job, JobClass* job_class, Domain*
         hold_block(s, job, found >> 3, lowest_block(node.busy, node.gpus, found & 7), size)
         job.spare = size - job_class.gpus
         return 1
-    for index in range(domain.group_low, domain.group_high):
-        group = &s.groups[index]
-        if size <= group.largest or not accepts(job_class, index, domain.group_low):
+    for first in range(domain.group_low, domain.group_high):
+        if s.groups[first].first != first:
             continue
-        wanted = (job_class.gpus + group.largest - 1) // group.largest
-        if whole_free(s, group, wanted):
+        largest = largest_node(s, job_class, domain, first)
+        if largest == 0 or size <= largest:
+            continue
+        wanted = (job_class.gpus + largest - 1) // largest
+        if count_with(s, job_class, domain, first, largest, wanted) == wanted:
             for _ in range(wanted):
-                hold_block(s, job, first_with(s, group, group.largest), 0, group.largest)
-            job.spare = wanted * group.largest - job_class.gpus
+                hold_block(s, job, sibling_with(s, job_class, domain, first, largest), 0, largest)
+            job.spare = wanted * largest - job_class.gpus
             return wanted
     return 0

@@ -136,7 +136,9 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     changes["kills"] = 0 if cluster.change_kills is None else cluster.change_kills
     g = np.zeros(1, struct_dtype("Globals"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
-    g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
+    # A job that cannot start holds up only its own queue: its class, or all classes that may use the same nodes.
+    g["skip"] = order.scan == "skip" or len(assignment.queue_sets) > 1
+    g["by_count"] = order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
     g["rule"], g["blocks"] = getattr(compiled, RULES[rule]), buddy
     g["preemptive"], g["drift"] = order.preemptive, getattr(compiled, f"DRIFT_{order.drift.upper()}")
@@ -299,17 +301,20 @@ def lay_queues(
     forms = len(_scopes(order))
     for form in range(1, forms):
         per_class[form::forms] = per_class[::forms]
-    if order.scan == "stop" and order.by_tenant:
-        pairs = job_classes["domain"].astype(np.int64) * (int(job_classes["tenant"].max()) + 1) + job_classes["tenant"]
-        _, first, queue_of = np.unique(pairs, return_index=True, return_inverse=True)
+    if order.scan == "stop":
+        number = np.zeros(len(job_classes), np.int64)
+        number[class_of] = assignment.kind_queue[assignment.kind]
+        for form in range(1, forms):
+            number[form::forms] = number[::forms]
+        tenant = job_classes["tenant"].astype(np.int64) + 1 if order.by_tenant else np.zeros_like(number)
+        code = job_classes["domain"] * np.int64(tenant.max(initial=0) + 1) + tenant
+        code = code * len(assignment.queue_sets) + number
+        _, first, queue_of = np.unique(code, return_index=True, return_inverse=True)
         room = np.bincount(queue_of, weights=per_class).astype(np.int64)
         queues = np.zeros(len(first), struct_dtype("Queue"))
-        queues["domain"], queues["tenant"] = job_classes["domain"][first], job_classes["tenant"][first]
-    elif order.scan == "stop":
-        queue_of = job_classes["domain"].astype(np.int64)
-        room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
-        queues = np.zeros(len(domains), struct_dtype("Queue"))
-        queues["domain"] = np.arange(len(domains))
+        queues["domain"] = job_classes["domain"][first]
+        if order.by_tenant:
+            queues["tenant"] = job_classes["tenant"][first]
     else:
         by_queue = np.lexsort((job_classes["tenant"], job_classes["domain"]))
         queue_of = np.empty(len(job_classes), np.int64)
@@ -336,6 +341,10 @@ def _index(
         words = (high - low + 63) // 64
         summary = (words + 63) // 64
         row["domain"], row["model"] = assignment.group_domain[k], assignment.group_model[k]
+        row["first"], row["next"] = assignment.group_first[k], NONE
+        earlier = np.flatnonzero(assignment.group_first[:k] == row["first"])
+        if len(earlier):
+            groups["next"][earlier[-1]] = k
         row["low"], row["high"], row["largest"] = low, high, cluster.gpus[low:high].max(initial=0)
         row["words"], row["summary"], row["bits"], row["tops"], row["speed"] = words, summary, bits, tops, 1_000_000
         bits += words * (int(row["largest"]) + 1)

@@ -246,11 +246,15 @@ cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t ind
     cdef Group* group = &s.groups[node.group]
     if node.up == 0 or job_class.scope > 0:
         return job_class.scope > 0
+    cdef Domain* domain = &s.domains[group.domain]
+    if not accepts(job_class, node.group, domain.group_low):
+        return False
     cdef int64_t room = room_without(s, index, eviction_limit(s, j))
-    if job_class.gpus <= group.largest:
+    cdef int64_t largest = largest_node(s, job_class, domain, group.first)
+    if job_class.gpus <= largest:
         return room >= job_class.gpus
-    cdef int64_t rest = job_class.gpus % group.largest
-    return room == group.largest or (rest > 0 and room >= rest)
+    cdef int64_t rest = job_class.gpus % largest
+    return room == largest or (rest > 0 and room >= rest)
 
 
 cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t high) except -1:

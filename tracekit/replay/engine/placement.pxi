@@ -1,7 +1,7 @@
 # Placement of gangs: rules for whole GPUs, each a few bit scans.
 #
-# A gang never mixes GPU models. The rules below apply within a group (nodes of one domain, model and rack), in which
-# `largest` is the number of GPUs of the largest node:
+# A gang never mixes GPU models. The rules below apply within the nodes of one domain, model and rack that the gang
+# accepts, which are the accepted groups among siblings. `largest` is the number of GPUs of their largest node:
 #
 # - A gang of at most `largest` GPUs goes to one node with enough free GPUs: the node with the fewest free GPUs
 #   (best-fit, and consolidate), with the most (worst-fit, also called spread), or the first (first-fit). Ties go to
@@ -9,8 +9,8 @@
 # - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes the node
 #   with the most free GPUs, if they are enough.
 #
-# A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one group (scope 1), or
-# on any nodes of one model (scope 2).
+# A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one rack (scope 1), or on
+# any nodes of one model (scope 2).
 #
 # The rule `buddy` uses blocks instead (see `buddy`) and never relaxes, because scattered GPUs do not form blocks.
 
@@ -108,54 +108,74 @@ cdef int hold_seats(State s, Job* job, int64_t node, int64_t gpus) except -1:
             hold_seat(s, job, node, gpu)
 
 
-cdef inline int64_t whole_nodes(State s, Job* job, JobClass* job_class, Group* group):
-    """Place a gang larger than a node in a group; return its number of nodes, or 0 if it does not fit."""
-    cdef int64_t word, _, free, node
+cdef inline int64_t largest_node(State s, JobClass* job_class, Domain* domain, int64_t first):
+    """Return the GPUs of the largest node of accepted siblings, or 0 if the job class accepts none."""
+    cdef int64_t largest = 0
+    cdef int64_t index = first
+    while index != NONE:
+        if accepts(job_class, index, domain.group_low):
+            largest = max(largest, s.groups[index].largest)
+        index = s.groups[index].next
+    return largest
+
+
+cdef inline int64_t sibling_with(State s, JobClass* job_class, Domain* domain, int64_t first, int64_t free):
+    """Return the first node with exactly `free` free GPUs in accepted siblings, or NONE."""
+    cdef int64_t node
+    cdef int64_t index = first
+    while index != NONE:
+        if s.groups[index].largest >= free and accepts(job_class, index, domain.group_low):
+            node = first_with(s, &s.groups[index], free)
+            if node != NONE:
+                return node
+        index = s.groups[index].next
+    return NONE
+
+
+cdef inline int64_t count_with(State s, JobClass* job_class, Domain* domain, int64_t first, int64_t free, int64_t most):
+    """Count the nodes with exactly `free` free GPUs in accepted siblings. Counting stops at `most`."""
+    cdef int64_t row, word
     cdef uint64_t bits
-    cdef int64_t wanted = job_class.gpus // group.largest
-    cdef int64_t rest = job_class.gpus % group.largest
-    cdef int64_t row = group.bits + group.largest * group.words
+    cdef Group* group
     cdef int64_t found = 0
-    for word in range(group.words):
-        bits = s.bits[row + word]
-        while bits != 0 and found < wanted:
-            bits &= bits - ONE
-            found += 1
-        if found == wanted:
-            break
+    cdef int64_t index = first
+    while index != NONE:
+        group = &s.groups[index]
+        row = group.bits + free * group.words
+        for word in range(group.words if group.largest >= free and accepts(job_class, index, domain.group_low) else 0):
+            bits = s.bits[row + word]
+            while bits != 0:
+                bits &= bits - ONE
+                found += 1
+                if found == most:
+                    return found
+        index = group.next
+    return found
+
+
+cdef inline int64_t whole_nodes(
+    State s, Job* job, JobClass* job_class, Domain* domain, int64_t first, int64_t largest
+):
+    """Place a gang larger than the largest node of siblings; return its number of nodes, or 0 if it does not fit."""
+    cdef int64_t _, free
+    cdef int64_t wanted = job_class.gpus // largest
+    cdef int64_t rest = job_class.gpus % largest
+    cdef int64_t node = NONE
+    cdef int64_t found = count_with(s, job_class, domain, first, largest, wanted + (rest > 0))
     if found < wanted:
         return 0
-    if rest > 0 and not has_other(s, group, wanted, rest):
+    free = largest - (found == wanted)
+    while rest > 0 and node == NONE and free >= rest:
+        node = sibling_with(s, job_class, domain, first, free)
+        free -= node == NONE
+    if rest > 0 and node == NONE:
         return 0
     for _ in range(wanted):
-        hold(s, job, first_with(s, group, group.largest), group.largest)
+        hold(s, job, sibling_with(s, job_class, domain, first, largest), largest)
     if rest == 0:
         return wanted
-    for free in range(group.largest, rest - 1, -1):
-        node = first_with(s, group, free)
-        if node != NONE:
-            hold(s, job, node, rest)
-            break
+    hold(s, job, sibling_with(s, job_class, domain, first, free), rest)
     return wanted + 1
-
-
-cdef inline bint has_other(State s, Group* group, int64_t wanted, int64_t rest):
-    """Return whether a node for the remainder is left in addition to `wanted` free nodes of the largest size."""
-    cdef int64_t word, free
-    cdef uint64_t bits
-    cdef int64_t row = group.bits + group.largest * group.words
-    cdef int64_t found = 0
-    for word in range(group.words):
-        bits = s.bits[row + word]
-        while bits != 0:
-            bits &= bits - ONE
-            found += 1
-            if found > wanted:
-                return True
-    for free in range(group.largest - 1, rest - 1, -1):
-        if first_with(s, group, free) != NONE:
-            return True
-    return False
 
 
 cdef inline int64_t free_of(State s, Group* group, int64_t enough):
@@ -176,14 +196,16 @@ cdef inline int64_t free_of(State s, Group* group, int64_t enough):
 
 
 cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t model, JobClass* job_class):
-    """Return the node with the most free GPUs in one group, or in all accepted groups of a model."""
+    """Return the node with the most free GPUs in siblings (by their first group), or in all groups of a model."""
     cdef int64_t index, free, node
     cdef Group* group
     cdef int64_t best = NONE
     cdef int64_t best_free = 0
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if (only != NONE and index != only) or group.model != model or not accepts(job_class, index, domain.group_low):
+        if (only != NONE and group.first != only) or group.model != model:
+            continue
+        if not accepts(job_class, index, domain.group_low):
             continue
         for free in range(group.largest, best_free, -1):
             node = first_with(s, group, free)
@@ -213,11 +235,17 @@ cdef inline int64_t anywhere(State s, Job* job, JobClass* job_class, Domain* dom
     cdef int64_t index, first, model, free
     cdef Group* group
     if scope == 1:
-        for index in range(domain.group_low, domain.group_high):
-            if not accepts(job_class, index, domain.group_low):
+        for first in range(domain.group_low, domain.group_high):
+            if s.groups[first].first != first:
                 continue
-            if free_of(s, &s.groups[index], job_class.gpus) >= job_class.gpus:
-                return placement_gather(s, job, job_class, domain, index, s.groups[index].model)
+            free = 0
+            index = first
+            while index != NONE:
+                if accepts(job_class, index, domain.group_low):
+                    free += free_of(s, &s.groups[index], job_class.gpus)
+                index = s.groups[index].next
+            if free >= job_class.gpus:
+                return placement_gather(s, job, job_class, domain, first, s.groups[first].model)
         return 0
     for first in range(domain.group_low, domain.group_high):
         model = s.groups[first].model
@@ -245,16 +273,17 @@ cdef inline int64_t place_gang(State s, int64_t j, JobClass* job_class):
 
 
 cdef inline int64_t place_numbers(State s, Job* job, JobClass* job_class, Domain* domain):
-    cdef int64_t index, nodes
-    cdef Group* group
+    cdef int64_t first, nodes, largest
     cdef int64_t node = one_node(s, job_class, domain, s.g[0].rule)
     if node != NONE:
         hold(s, job, node, job_class.gpus)
         return 1
-    for index in range(domain.group_low, domain.group_high):
-        group = &s.groups[index]
-        if job_class.gpus > group.largest and accepts(job_class, index, domain.group_low):
-            nodes = whole_nodes(s, job, job_class, group)
+    for first in range(domain.group_low, domain.group_high):
+        if s.groups[first].first != first:
+            continue
+        largest = largest_node(s, job_class, domain, first)
+        if 0 < largest < job_class.gpus:
+            nodes = whole_nodes(s, job, job_class, domain, first, largest)
             if nodes > 0:
                 return nodes
     if job_class.scope > 0:

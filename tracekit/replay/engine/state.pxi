@@ -71,8 +71,9 @@ cdef struct Node:
     uint64_t busy
 
 
+# Groups that differ only in their partitions are siblings: `first` is the first of them, and `next` the next or NONE.
 cdef struct Group:
-    int32_t domain, low, high, largest, words, bits, tops, summary, model, speed
+    int32_t domain, low, high, largest, words, bits, tops, summary, model, speed, first, next
 
 
 cdef struct Domain:

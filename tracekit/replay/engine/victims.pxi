@@ -67,21 +67,26 @@ cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
 
 
 cdef inline bint some_group_has_room(State s, Domain* domain, JobClass* job_class, int64_t limit):
-    """Return whether a gang larger than any node would fit in a group without the jobs with larger keys."""
-    cdef int64_t index, wanted, rest, whole, enough, member, room
-    cdef Group* group
-    for index in range(domain.group_low, domain.group_high):
-        group = &s.groups[index]
-        if not accepts(job_class, index, domain.group_low):
+    """Return whether a gang larger than any node would fit in siblings without the jobs with larger keys."""
+    cdef int64_t first, index, largest, wanted, rest, whole, enough, member, room
+    for first in range(domain.group_low, domain.group_high):
+        if s.groups[first].first != first:
             continue
-        wanted = job_class.gpus // group.largest
-        rest = job_class.gpus % group.largest
+        largest = largest_node(s, job_class, domain, first)
+        if largest == 0:
+            continue
+        wanted = job_class.gpus // largest
+        rest = job_class.gpus % largest
         whole = enough = 0
-        for member in range(group.low, group.high):
-            if s.nodes[member].up:
-                room = room_without(s, member, limit)
-                whole += room == group.largest
-                enough += room >= rest
+        index = first
+        while index != NONE:
+            if accepts(job_class, index, domain.group_low):
+                for member in range(s.groups[index].low, s.groups[index].high):
+                    if s.nodes[member].up:
+                        room = room_without(s, member, limit)
+                        whole += room == largest
+                        enough += room >= rest
+            index = s.groups[index].next
         if whole >= wanted and (rest == 0 or enough > wanted):
             return True
     return False

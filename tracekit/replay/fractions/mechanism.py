@@ -69,7 +69,7 @@ def divide(
         The rule does not exist.
     """
     kinds, class_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
-    sets, accepts, supply = _accepted(jobs, cluster, kinds)
+    sets, accepts, supply = _accepted(jobs, cluster, kinds, assignment.queue_sets)
     gangs, tasks = _cut(kinds, sets, accepts, supply)
     nodes = fractions(
         supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
@@ -116,6 +116,7 @@ def _kinds(
     table = pl.DataFrame(
         {
             "domain": np.maximum(assignment.domain, 0),
+            "queue": assignment.kind_queue[assignment.kind],
             "model": jobs.model,
             "cpu": np.maximum(jobs.cpu_milli, 0) if (cluster.cpu_milli >= 0).all() else nothing,
             "memory": np.maximum(jobs.memory_mib, 0) if (cluster.memory_mib >= 0).all() else nothing,
@@ -130,32 +131,34 @@ def _kinds(
     return kinds, index.cast(pl.Int32).to_numpy()
 
 
-def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
+def _accepted(
+    jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame, queue_sets: NDArray[np.bool_]
+) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
     """Return the kinds of nodes that each job class accepts, as a string and as a mask of nodes, and the nodes.
 
-    A kind of nodes is a domain and a GPU model. A job may request one of several models, joined by '|'.
+    A kind of nodes is a domain, a set of partitions and a GPU model. A job may request one of several models, joined by
+    '|'. `queue_sets` are the partition sets that each queue may use (see `Assignment`).
     """
-    several = len(cluster.domains) > 1
-    pairs, kind_of = np.unique(
-        cluster.domain.astype(np.int64) * len(cluster.models) + cluster.model, return_inverse=True
-    )
-    of_kind = [divmod(int(pair), len(cluster.models)) for pair in pairs]
-    names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
+    parts, apart = len(cluster.domains) > 1, len(queue_sets) > 1
+    serves = cluster.serves if apart else np.zeros_like(cluster.serves)
+    of_kind, kind_of = np.unique(np.stack([cluster.domain, serves, cluster.model]), axis=1, return_inverse=True)
+    of_kind, kind_of = of_kind.T.tolist(), kind_of.ravel()
+    names = [f"{d}." * parts + f"{s}." * apart + cluster.models[m].replace("|", "/") for d, s, m in of_kind]
     unstated = all(model == "" for model in cluster.models)
-    found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
-    for domain, model in kinds.select("domain", "model").unique().iter_rows():
+    found: dict[tuple[int, int, int], tuple[str, NDArray[np.bool_]]] = {}
+    for domain, queue, model in kinds.select("domain", "queue", "model").unique().iter_rows():
         accepted_models: list[str | None] = [None]
         if model >= 0 and not unstated:
             accepted_models = [part.casefold() for part in jobs.models[model].split("|")]
         chosen = [
             k
             for part in accepted_models
-            for k, (d, m) in enumerate(of_kind)
-            if d == domain and (part is None or cluster.models[m].casefold() == part)
+            for k, (d, s, m) in enumerate(of_kind)
+            if d == domain and queue_sets[queue, s] and (part is None or cluster.models[m].casefold() == part)
         ]
         text = "" if len(set(chosen)) == len(names) else "|".join(names[k] for k in chosen)
-        found[domain, model] = text, np.isin(kind_of, chosen)
-    both = [found[pair] for pair in kinds.select("domain", "model").iter_rows()]
+        found[domain, queue, model] = text, np.isin(kind_of, chosen)
+    both = [found[key] for key in kinds.select("domain", "queue", "model").iter_rows()]
     cpu, memory = cluster.cpu_milli, cluster.memory_mib
     supply = Supply(
         cpu_milli=cpu if (cpu >= 0).all() else np.zeros_like(cpu),
