@@ -20,6 +20,7 @@ from tracekit.replay.power.switching import Switching
 from tracekit.replay.quotas.mechanism import Tenants
 from tracekit.replay.recording.mechanism import RecordedSchedule
 from tracekit.replay.sharing.mechanism import Sharing
+from tracekit.replay.site.mechanism import SiteRules
 
 __all__ = [
     "Backfill",
@@ -33,6 +34,7 @@ __all__ = [
     "PowerCap",
     "RecordedSchedule",
     "Sharing",
+    "SiteRules",
     "Switching",
     "Tenants",
     "View",

@@ -1,0 +1,124 @@
+"""The rules of a site: partitions, tiers, limits, CPUs and memory together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from tracekit.errors import UsageError, nearest
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import NOISE, believed
+from tracekit.replay.site.mechanism import Limit, SiteRules, tiers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+_OWNERS = {"user": ("user", "users"), "vc": ("tenant", "tenants"), "partition": ("partition", "partitions")}
+"""Whose sum a limit bounds: the fields of `Jobs` with the owner of each job and their names."""
+_COUNTED = ("gpus", "jobs")
+
+
+class Site(Policy):
+    """The rules of a site: partitions with tiers, limits on users, VCs and partitions, CPUs and memory.
+
+    Jobs of earlier `tiers` (partitions, joined by '/') go first, and within a tier the `order` decides. A job starts on
+    the nodes of its partition that have enough free GPUs, CPUs and memory, on those with the fewest free GPUs. A job on
+    several nodes spreads evenly over the fewest nodes that can hold it. CPUs and memory count if they are known for all
+    nodes. A job at a limit is skipped and holds up no other job. Behind a job that cannot start, later jobs of its
+    partition wait (strict), may pass it (passing), or may pass it if that does not delay the first waiting job of any
+    partition (easy). A job that outlives its estimate is expected to end at any moment. `limits` are joined by '/':
+    user:gpus:16 limits the GPUs of each user, vc:jobs:8 the jobs of each VC, and vc:NAME:gpus:32 the GPUs of one.
+
+    Equal to
+    --------
+    - With one partition, one GPU per job, order=arrival and no limits, passing equals fifo,scan=skip, and strict equals
+      fifo,scan=stop.
+
+    Sources
+    -------
+    - Partitions, PriorityTier, MaxTRESPerUser, GrpTRES and MaxJobsPerUser of Slurm; queues and limits of PBS and LSF.
+    - Our choices: the order of nodes, one promise per partition, and estimates that were exceeded.
+    """
+
+    card = Card(
+        name="site",
+        parameters=(
+            Parameter(
+                "order",
+                "arrival",
+                "which jobs of a tier go first: the earliest, the most urgent, the shortest, those with the least GPU "
+                "time, or those of the user or VC that uses the fewest GPUs",
+                ("arrival", "priority", "shortest", "smallest", "fair-share-user", "fair-share-vc"),
+            ),
+            Parameter(
+                "behind",
+                "passing",
+                "what later jobs of a partition do while a job cannot start",
+                ("strict", "passing", "easy"),
+                words=(
+                    "later jobs of the partition wait behind a job that cannot start",
+                    "later jobs may overtake a job that cannot start",
+                    "later jobs may overtake if they do not delay a partition's first waiting job",
+                ),
+            ),
+            Parameter("tiers", "none", "partitions that go first, in order, joined by '/', or none"),
+            Parameter("limits", "none", "limits, joined by '/': user:gpus:16, vc:jobs:8, vc:NAME:gpus:32, or none"),
+            NOISE,
+        ),
+        assumptions=("D1", "M11"),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> SiteRules:
+        """Return the rules with one key, tier and owner per job."""
+        p = self.parameters
+        length = believed(jobs, models, p["noise"], seed)
+        known = jobs.work_ms if length is None else length
+        keys = {
+            "priority": -jobs.priority.astype(np.int64),
+            "shortest": known,
+            "smallest": known * jobs.devices,
+        }
+        owners = {"fair-share-user": jobs.user, "fair-share-vc": jobs.tenant}
+        return SiteRules(
+            key=keys.get(p["order"], np.zeros(len(jobs), np.int64)),
+            tier=tiers_of(jobs, () if p["tiers"] == "none" else tuple(map(unquote, p["tiers"].split("/")))),
+            behind=p["behind"],
+            limits=() if p["limits"] == "none" else tuple(_limit(text, jobs) for text in p["limits"].split("/")),
+            length_ms=length,
+            owner=owners.get(p["order"]),
+        )
+
+
+def spell_limit(per: str, of: str, most: int, only: str | None = None) -> str:
+    """Return a limit as the parameter `limits` writes it. Names may contain any character."""
+    return ":".join((per, *([] if only is None else [quote(only, safe="")]), of, str(most)))
+
+
+def _limit(text: str, jobs: Jobs) -> Limit:
+    per, *middle, of, most = text.split(":") if text.count(":") in {2, 3} else ("", "", "")
+    if per not in _OWNERS or of not in _COUNTED or not (most.isascii() and most.isdigit() and len(most) < 16):
+        raise UsageError(
+            f"the policy site: limits={text[:80]} is not a limit",
+            hint="write user:gpus:16, vc:jobs:8 or vc:NAME:gpus:32",
+        )
+    codes, names = (getattr(jobs, field) for field in _OWNERS[per])
+    owner: NDArray[np.int32] = np.full(len(jobs), -1, np.int32) if codes is None else codes.astype(np.int32)
+    if middle:
+        owner = np.where(owner == _named(unquote(middle[0]), per, names), owner, -1).astype(np.int32)
+    return Limit("gpus" if of == "gpus" else "jobs", owner, np.full(len(names), int(most), np.int64))
+
+
+def _named(name: str, per: str, names: Sequence[Any]) -> int:
+    if name not in names:
+        raise UsageError(
+            f"the policy site: no {per} is called '{name[:80]}'", hint=nearest(name[:80], list(names)[:200])
+        )
+    return list(names).index(name)

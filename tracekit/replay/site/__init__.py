@@ -1,0 +1,1 @@
+"""Scheduling by the rules of a site: partitions, limits, CPUs and memory."""

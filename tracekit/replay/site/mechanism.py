@@ -1,0 +1,187 @@
+"""Scheduling by the rules of a site: partitions with tiers, limits, CPUs and memory, and backfilling by partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from tracekit.replay.engine.build import Ordered, build, open_nodes
+from tracekit.replay.engine.run import Run
+from tracekit.replay.engine.state import NONE, struct_dtype
+from tracekit.replay.keys import by_arrival, engine_key
+from tracekit.replay.native import compiled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.engine.run import Setting
+    from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.jobs import Jobs
+
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+
+UNLIMITED = 1 << 60
+"""More than any amount."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that each owner may run at once."""
+
+    of: Literal["gpus", "jobs"]
+    """What the limit counts."""
+    owner: Ints
+    """Owner of each job, or -1 if the limit does not concern it (n,)."""
+    most: Longs
+    """The limit of each owner (owners,)."""
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """Jobs start in order on the tightest nodes of their partition with enough GPUs, CPUs and memory.
+
+    A job on several nodes spreads evenly over the fewest nodes that can hold it. CPUs and memory count if they are
+    known for all nodes; a job that does not state them needs none. A job at a limit is skipped and holds up no other
+    job.
+    """
+
+    key: Longs
+    """Jobs with smaller keys go first; ties go to the earlier job (n,)."""
+    tier: Ints
+    """Tier of each job's partition. Jobs of a lower number go before all others (n,)."""
+    behind: Literal["strict", "passing", "easy"]
+    """What later jobs of a partition do while a job cannot start: they wait, they may pass it, or they may pass it if
+    that does not delay the partition's first waiting job (EASY)."""
+    limits: tuple[Limit, ...] = ()
+    length_ms: Longs | None = None
+    """Believed run times for 'easy' [ms], or None for the true ones (n,)."""
+    owner: Ints | None = None
+    """Owner of each job under fair share, where owners with fewer GPUs in use go first, or None (n,)."""
+
+    takes_outages: ClassVar[bool] = True
+    """Whether a node failure may stop running jobs."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run by these rules (see site.pxi)."""
+        key = engine_key(by_arrival)
+        order = Ordered(by_arrival, scan="skip", drift="none", by_arrival=True)
+        state = build(setting, order, rule="consolidate", kind="SiteRules")
+        n = len(setting.jobs)
+        # The pass has a queue of its own, and needs the jobs that ended with their allocations.
+        state = state._replace(active=np.zeros(n, np.int32), events=np.zeros(n, struct_dtype("Entry")))
+        state.g["planned"], state.g["tenants"], state.g["keeps"] = 1, 1, 1
+        state.g["ended"] = state.g["rung"] = NONE
+        rules = self._arrays(setting, state)
+        arrays = open_nodes(state, setting.cluster)
+        return Run(state, partial(compiled.run_site, arrays, key, compiled.SiteRules(**rules)))
+
+    def _arrays(self, setting: Setting, state: EngineState) -> dict[str, Any]:
+        jobs, cluster = setting.jobs, setting.cluster
+        n, nodes = len(jobs), cluster.nodes
+        room = np.zeros(nodes, struct_dtype("Room"))
+        room["gpus"] = cluster.gpus
+        room["cpu"] = cluster.cpu_milli if (cluster.cpu_milli >= 0).all() else UNLIMITED
+        room["memory"] = cluster.memory_mib if (cluster.memory_mib >= 0).all() else UNLIMITED
+        needs, need, lines = self._needs(setting, state, room)
+        limits = [limit for limit in self.limits if len(limit.most)]
+        counters = np.zeros(sum(len(limit.most) for limit in limits), struct_dtype("Counter"))
+        counter = np.full((n, len(limits)), NONE, np.int32)
+        first = 0
+        for b, limit in enumerate(limits):
+            counters["most"][first : first + len(limit.most)] = limit.most
+            counter[:, b] = np.where(limit.owner >= 0, limit.owner + first, NONE)
+            first += len(limit.most)
+            amount = jobs.devices if limit.of == "gpus" else np.ones(n, np.int32)
+            mine = np.append(limit.most, UNLIMITED)[limit.owner]
+            state.jobs["never"] |= (amount > mine).astype(np.int8)
+        rank = np.empty(n, np.int32)
+        rank[np.lexsort((np.arange(n), jobs.arrival_ms, self.key, self.tier))] = np.arange(n)
+        owner = np.full(n, NONE, np.int32) if self.owner is None else self.owner
+        facts = np.zeros(1, struct_dtype("SiteFacts"))
+        facts["backfill"] = getattr(compiled, f"SITE_{self.behind.upper()}")
+        facts["shared"] = self.owner is not None
+        return {
+            "facts": facts,
+            "needs": needs,
+            "need": need,
+            "rank": rank,
+            "tier": np.ascontiguousarray(self.tier, np.int32),
+            "owner": np.ascontiguousarray(owner, np.int32),
+            "share": np.zeros(int(owner.max(initial=0)) + 1, np.int64),
+            "length": jobs.work_ms if self.length_ms is None else np.ascontiguousarray(self.length_ms, np.int64),
+            "counter": counter,
+            "of_gpus": np.array([limit.of == "gpus" for limit in limits], np.int8),
+            "counters": counters,
+            "lines": np.zeros(lines, struct_dtype("SiteLine")),
+            "room": room,
+            "later": room.copy(),
+            "left": np.zeros((lines, nodes), struct_dtype("Room")),
+            "waiting": np.zeros(n, np.int32),
+            "turn": np.zeros(n, np.int64),
+            "running": np.zeros(n + 1, struct_dtype("Ending")),
+            "ends": np.zeros(n, np.int64),
+        }
+
+    @staticmethod
+    def _needs(setting: Setting, state: EngineState, room: NDArray[np.void]) -> tuple[NDArray[np.void], Ints, int]:
+        """Return the needs, the need of each job and the number of lines. Jobs that fit nowhere never run."""
+        jobs, assignment = setting.jobs, setting.assignment
+        part = np.full(len(jobs), NONE, np.int32) if jobs.partition is None else jobs.partition
+        _, line = np.unique(np.stack([assignment.domain, part]), axis=1, return_inverse=True)
+        columns = np.stack(
+            [
+                state.jobs["job_class"].astype(np.int64),
+                line.ravel(),
+                np.maximum(jobs.cpu_milli, 0),
+                np.maximum(jobs.memory_mib, 0),
+            ]
+        )
+        kinds, first, need = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        needs = np.zeros(kinds.shape[1], struct_dtype("Need"))
+        for k, (job_class, own_line, cpu, memory) in enumerate(kinds.T.tolist()):
+            row = needs[k]
+            row["line"] = own_line
+            gpus = int(state.job_classes["gpus"][job_class])
+            usable = _usable(setting, int(first[k]))
+            largest = int(room["gpus"][usable].max(initial=0))
+            nodes = -(-gpus // largest) if largest else 0
+            while nodes and not _enough(room[usable], nodes, gpus, cpu, memory):
+                nodes = nodes + 1 if nodes < min(gpus, int(usable.sum())) else 0
+            row["nodes"] = nodes
+            for name, amount in (("gpus", gpus), ("cpu", cpu), ("memory", memory)):
+                row[name] = -(-amount // nodes) if nodes else 0
+        of_job = need.ravel().astype(np.int32)
+        state.jobs["never"] = needs["nodes"][of_job] == 0
+        return needs, of_job, int(line.max(initial=0)) + 1
+
+
+def _usable(setting: Setting, job: int) -> NDArray[np.bool_]:
+    """Return the nodes that a job accepts (N,)."""
+    assignment = setting.assignment
+    found = np.zeros(setting.cluster.nodes, np.bool_)
+    if assignment.domain[job] >= 0:
+        low, high = assignment.groups_of(int(assignment.domain[job]))
+        accept = int(assignment.accept_of(job))
+        for group in range(low, high):
+            if accept >> (group - low) & 1:
+                found[assignment.group_low[group] : assignment.group_high[group]] = True
+    return found
+
+
+def _enough(room: NDArray[np.void], nodes: int, gpus: int, cpu: int, memory: int) -> bool:
+    """Return whether that many empty nodes have the job's amounts, spread evenly."""
+    able = room["gpus"] >= -(-gpus // nodes)
+    able &= (room["cpu"] >= -(-cpu // nodes)) & (room["memory"] >= -(-memory // nodes))
+    return int(able.sum()) >= nodes
+
+
+def tiers_of(jobs: Jobs, order: tuple[str, ...]) -> Ints:
+    """Return the tier of each job: partitions in the given order, then all others (n,)."""
+    places = [order.index(name) if name in order else len(order) for name in jobs.partitions]
+    if jobs.partition is None:
+        return np.zeros(len(jobs), np.int32)
+    return np.array([*places, len(order)], np.int32)[jobs.partition]
