@@ -154,6 +154,7 @@ def make_cluster(
         rack=rack_code[order],
         domain=domain_code[order],
         serves=set_code[order],
+        place=order.astype(np.int32),
         cpu_milli=np.array(_spread(cpu_milli, n), dtype=np.int64)[order],
         memory_mib=np.array(_spread(memory_mib, n), dtype=np.int64)[order],
         models=model_names,

@@ -140,10 +140,9 @@ def check(site: Site, rules: Rules) -> None:
 
 
 def shortened(kind: str, seed: int, count: int) -> Site:
-    """Return a site with its first jobs, its nodes in the order of a cluster, and without events."""
+    """Return a site with its first jobs, and without events."""
     site = make_site(kind, seed)
-    nodes = sorted(site.nodes, key=lambda node: (len(node.partitions), node.partitions))
-    return replace(site, nodes=nodes, jobs=site.jobs[:count], later=None, reservations=[], outages=[])
+    return replace(site, jobs=site.jobs[:count], later=None, reservations=[], outages=[])
 
 
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.order} {rules.backfill}")

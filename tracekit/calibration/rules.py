@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote, unquote
 
 from tracekit.decode import Count, Range
 from tracekit.tenant import VC
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,11 @@ _BACKFILLS = {
     "none": "",
     "easy": "later jobs go ahead if they do not delay the first waiting job (EASY)",
     "conservative": "later jobs go ahead if they delay no earlier job",
+}
+_BEHIND = {
+    "strict": "a job that cannot start holds up all later jobs of its partition",
+    "passing": "jobs may pass a job that cannot start",
+    "easy": "later jobs go ahead if they do not delay the first waiting job of a partition (EASY)",
 }
 _QUOTAS = {
     "none": "",
@@ -72,6 +79,39 @@ class HoldingLimits:
 
 
 @dataclass(frozen=True)
+class SiteSettings:
+    """Rules of a site that hold together, in the terms of the policy `site`, with any order that does not preempt."""
+
+    behind: Literal["strict", "passing", "easy"] = "passing"
+    """What later jobs of a partition do while a job cannot start."""
+    tiers: tuple[str, ...] = ()
+    """Partitions that go first, in order."""
+    limits: tuple[str, ...] = ()
+    """Limits, such as 'user:gpus:16'."""
+
+    def words(self) -> Iterator[str]:
+        """Describe the rules for display, as templates."""
+        yield _BEHIND[self.behind]
+        if self.tiers:
+            yield f"jobs of {' and then '.join(self.tiers)} go before those of other partitions"
+        yield from self.limit_words
+
+    @property
+    def limit_words(self) -> list[str]:
+        """The limits for display, as templates."""
+        return [_limit_words(text) for text in self.limits]
+
+
+def _limit_words(text: str) -> str:
+    per, *middle, of, most = text.split(":")
+    whose = {"user": "a user", "vc": "{tenant.a}", "partition": "a partition"}[per]
+    if middle:
+        one = {"user": "user", "vc": "{tenant.one}", "partition": "partition"}[per]
+        whose = f"the {one} {shorten(unquote(middle[0]), 60)}"
+    return f"{whose} {'uses' if of == 'gpus' else 'runs'} at most {int(most):,} {'GPUs' if of == 'gpus' else 'jobs'}"
+
+
+@dataclass(frozen=True)
 class Rules:
     """Job order, limits and placement."""
 
@@ -97,6 +137,8 @@ class Rules:
     """Whether a job must fit on nodes, or only needs enough free GPUs in total."""
     relax_s: Seconds = 0.0
     """Wait after which a multi-GPU job takes GPUs on any nodes [s], or 0 if it never does."""
+    site: SiteSettings | None = None
+    """Rules of a site, which replace all rules but the order and the estimates, or None."""
 
     @property
     def partitioned(self) -> bool:
@@ -105,6 +147,14 @@ class Rules:
 
     def fault(self) -> str | None:
         """Return why these rules cannot be replayed together, or None if they can."""
+        if self.site is None:
+            return self._fault_without_site()
+        plain = Rules(self.order, estimates=self.estimates, site=self.site)
+        if self == plain and self.order not in _PREEMPTIVE:
+            return None
+        return "site allows only order (without preemption) and estimates next to it"
+
+    def _fault_without_site(self) -> str | None:
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"
@@ -119,9 +169,26 @@ class Rules:
             return "relax_s requires order = 'arrival' or 'priority', and no limits"
         return None
 
+    def changed(self, **changes: Any) -> Rules:
+        """Return the rules with other values of some fields. A site's rules take `backfill` and `scan` in their terms.
+
+        The other rules of a site stay, such as its limits.
+        """
+        if self.site is None:
+            return replace(self, **changes)
+        behind, scan = self.site.behind, changes.pop("scan", None)
+        if changes.pop("backfill", "none") == "easy":
+            behind = "easy"
+        elif scan is not None:
+            behind = "passing" if scan == "skip" else "strict"
+        changes = {name: value for name, value in changes.items() if getattr(_PLAIN, name) != value}
+        return replace(self, site=replace(self.site, behind=behind), **changes)
+
     @property
     def policy(self) -> str:
         """The policy that implements these rules, in the form that `tracekit replay -p` accepts."""
+        if self.site is not None:
+            return self._site_policy(self.site)
         given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
         user, vc = self.limits.user_gpus, self.limits.vc_gpus
         if self.quotas in _POOLED or self.limits:
@@ -146,9 +213,16 @@ class Rules:
             given |= {"of": self.order.removeprefix("fair-share-"), "half_life": self.half_life_s}
         return ",".join((name, *(f"{key}={value}" for key, value in given.items())))
 
+    def _site_policy(self, site: SiteSettings) -> str:
+        tiers = "/".join(quote(name, safe="") for name in site.tiers) or "none"
+        limits = "/".join(site.limits) or "none"
+        return f"site,order={self.order},behind={site.behind},tiers={tiers},limits={limits},noise={self.estimates}"
+
     def words(self, tenant: Tenant = VC) -> str:
         """Describe the rules for display, in the site's words."""
         parts = (_ORDERS[self.order], self._passing(), *self._limits(), *self._places())
+        if self.site is not None:
+            parts = (_ORDERS[self.order], *self.site.words())
         return "; ".join(tenant.fill(part) for part in parts)
 
     def _passing(self) -> str:
@@ -175,6 +249,8 @@ class Rules:
 
         A VC's own nodes are not included, because they stay.
         """
+        if self.site is not None:
+            return self.site.limit_words
         found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
         if self.limits.user_gpus:
             found.append(f"a user uses at most {self.limits.user_gpus:,} GPUs")
@@ -193,4 +269,10 @@ class Rules:
     @property
     def complexity(self) -> int:
         """Number of settings that differ from the defaults. Of two equally good candidates, the simpler one wins."""
-        return sum(getattr(self, f.name) != f.default for f in fields(self))
+        found = sum(getattr(self, f.name) != f.default for f in fields(self))
+        if self.site is None:
+            return found
+        return found + (self.site.behind != "passing") + len(self.site.tiers) + len(self.site.limits)
+
+
+_PLAIN = Rules()

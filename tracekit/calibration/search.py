@@ -14,11 +14,22 @@ from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
 from tracekit.calibration.delays import in_time
-from tracekit.calibration.rules import Backfill, Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
+from tracekit.calibration.rules import (
+    Backfill,
+    Estimates,
+    HoldingLimits,
+    Order,
+    Queues,
+    Quotas,
+    Rules,
+    Scan,
+    SiteSettings,
+)
 from tracekit.calibration.score import distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.errors import UsageError
@@ -182,11 +193,137 @@ def _placements(_: Workbench, best: Rules) -> Iterator[Rules]:
             yield changed
 
 
+_MOST_SITE_JOBS = 200_000
+"""Longer logs are not tried with the rules of a site, whose replay looks at every waiting job at every event."""
+_BEHIND: tuple[Literal["strict", "passing", "easy"], ...] = ("passing", "easy", "strict")
+_OFTEN = 10
+"""A limit is tried only if an owner waited at it so often while it used exactly the limit's amount; our choice."""
+
+
+def _is_site(bench: Workbench) -> bool:
+    """Return whether the log states time limits, as those of Slurm, PBS and LSF do, and is short enough."""
+    jobs = bench.jobs
+    return bool((jobs.limit_ms >= 0).any()) and len(jobs) <= _MOST_SITE_JOBS
+
+
+def _site_limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    """Yield each set of limits that the log suggests, with each way to pass a job that cannot start."""
+    if not _is_site(bench):
+        return
+    base = _site_of(best)
+    groups = _seen_limits(bench)
+    sets: list[tuple[str, ...]] = [(), *(option for options in groups for option in options)]
+    # All kinds of limits together, all but one, and each next to those found so far.
+    together = [options[0] for options in groups]
+    sets += [
+        tuple(text for option in together if option is not left_out for text in option)
+        for left_out in (None, *together)
+    ]
+    sets += [tuple(dict.fromkeys([*_site(base).limits, *option])) for option in sets[1:]]
+    for limits in dict.fromkeys(sets):
+        for behind in _BEHIND:
+            yield replace(base, site=replace(_site(base), behind=behind, limits=limits))
+
+
+def _site_orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    """Yield each order with each way to pass, then each partition as a tier of its own that goes first."""
+    if not _is_site(bench):
+        return
+    base = _site_of(best)
+    for order in _known_orders(bench):
+        if order in {"attained", "shortest-left"}:
+            continue
+        for estimates in _estimates(bench.jobs) if order in {"shortest", "smallest"} else (base.estimates,):
+            for behind in _BEHIND:
+                site = replace(_site(base), behind=behind)
+                yield replace(base, order=order, estimates=estimates, site=site)
+    known = bench.jobs.partitions
+    if 1 < len(known) <= _MOST_TIERS:
+        for name in known:
+            rest = tuple(other for other in _site(base).tiers if other != name)
+            for tiers in dict.fromkeys([(name, *rest), (*rest, name), rest]):
+                yield replace(base, site=replace(_site(base), tiers=tiers))
+
+
+_MOST_TIERS = 8
+"""With more partitions, tiers are not tried."""
+
+
+def _site_of(rules: Rules) -> Rules:
+    """Return the rules of a site that are closest to other rules."""
+    if rules.site is not None:
+        return rules
+    behind = "easy" if rules.backfill != "none" else "passing" if rules.scan == "skip" else "strict"
+    order: Order = "arrival" if rules.order in {"attained", "shortest-left"} else rules.order
+    return Rules(order, estimates="limit", site=SiteSettings(behind=behind))  # type: ignore[arg-type]  # one of _BEHIND
+
+
+def _site(rules: Rules) -> SiteSettings:
+    return rules.site or SiteSettings()
+
+
+def _seen_limits(bench: Workbench) -> list[list[tuple[str, ...]]]:
+    """Return limits at which the owners of jobs waited again and again, in the form of the policy `site`.
+
+    There is one list for the GPUs and one for the jobs of users and of VCs. It has one limit for all owners, if two of
+    them waited at the same amount, and the limit of each owner that did.
+    """
+    jobs = bench.jobs
+    found: list[list[tuple[str, ...]]] = []
+    for per, codes, names in (("user", jobs.user, jobs.users), ("vc", jobs.tenant, jobs.tenants)):
+        for of, amount in (("gpus", gpus_of(jobs) / 1000), ("jobs", np.ones(len(jobs)))):
+            seen = _waited_at(jobs, codes, bench.among, amount) if len(names) > 1 else {}
+            often = {owner: most for owner, (most, times) in seen.items() if times >= _OFTEN}
+            values = list(often.values())
+            common = sorted({most for most in values if values.count(most) > 1})
+            options: list[tuple[str, ...]] = [(f"{per}:{of}:{most}",) for most in common]
+            if often:
+                each = sorted(often.items())
+                options.append(tuple(f"{per}:{quote(names[owner], safe='')}:{of}:{most}" for owner, most in each))
+                found.append(options)
+    return found
+
+
+def _waited_at(
+    jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_], amount: NDArray[np.float64]
+) -> dict[int, tuple[int, int]]:
+    """Return the most that each owner used while its jobs waited, and how many jobs waited that would exceed this.
+
+    Parameters
+    ----------
+    jobs, codes, among
+        As for `most_held_while_waiting`.
+    amount : array of float, shape (n,)
+        What each job uses while it runs.
+    """
+    known = among & (codes >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
+    known &= jobs.recorded_end_ms >= jobs.recorded_start_ms
+    rows = np.flatnonzero(known)
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    found: dict[int, tuple[int, int]] = {}
+    for own in np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1) if len(rows) else ():
+        submit, start, end = jobs.submit_ms[own], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own]
+        held = in_time(np.concatenate([start, submit]), start, end, amount[own])
+        most = float(held.max(initial=0.0))
+        waits = start > submit + _WAITED_MS
+        # Half of the wait after the submission, the owner still used so much that the job would have exceeded the most.
+        middle = in_time((submit + start) // 2, start, end, amount[own])
+        times = int((waits & (middle + amount[own] > most + 1e-6)).sum())
+        found[int(codes[own[0]])] = int(np.floor(most + 1e-6)), times
+    return found
+
+
+_WAITED_MS = 60_000
+"""Shorter waits do not count as waits at a limit."""
+
+
 _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
     "order": _orders,
     "backfilling": _backfilling,
     "quotas and limits": _limits,
     "placement": _placements,
+    "limits of a site": _site_limits,
+    "order of a site": _site_orders,
 }
 """The stages that try rules, in order."""
 _STAGES = (*_RULES, "capacity", "start-up delay")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.calibration.rules import Rules
+    from tracekit.calibration.rules import Order, Rules
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
@@ -52,12 +52,39 @@ _EXCERPT, _WAITED = 20_000, 1000
 def in_twin(policy: str, rules: Rules) -> str:
     """Give a policy the twin's `fit` and `relax` if it has these parameters and they are not set.
 
-    This way, a policy that replaces the twin's order changes only the order, not where multi-GPU jobs may run.
+    This way, a policy that replaces the twin's order changes only the order, not where multi-GPU jobs may run. With the
+    rules of a site, only the order and what later jobs do behind a waiting job change.
     """
+    if rules.site is not None:
+        return _in_site(policy, rules) or policy
     known = {parameter.name for parameter in named_policy(policy).card.parameters}
     given = {part.partition("=")[0] for part in policy.split(",")[1:]}
     own = {"fit": rules.fit, "relax": rules.relax_s}
     return ",".join((policy, *(f"{key}={value}" for key, value in own.items() if key in known - given)))
+
+
+_SITE_ORDERS: dict[str, Order] = {
+    "fifo": "arrival",
+    "easy": "arrival",
+    "sjf": "shortest",
+    "ssf": "smallest",
+    "priority": "priority",
+}
+"""Policies whose order the policy `site` has, with its name there. The others cannot keep a site's rules."""
+
+
+def _in_site(policy: str, rules: Rules) -> str | None:
+    """Return the policy `site` with a policy's order and the twin's other rules, or None if it has no such order."""
+    chosen = named_policy(policy)
+    name, given = chosen.card.name, chosen.parameters
+    if name == "site":
+        return policy
+    noise = given.get("noise", rules.estimates)
+    if name not in _SITE_ORDERS or noise not in {"oracle", "limit"} or given.get("backfill") == "conservative":
+        return None
+    backfill = "easy" if name == "easy" else given.get("backfill", "none")
+    scan = given.get("scan", "stop")
+    return replace(rules, order=_SITE_ORDERS[name], estimates=noise).changed(backfill=backfill, scan=scan).policy
 
 
 def lifted_limits(policy: str, rules: Rules, tenant: Tenant = VC) -> str | None:
@@ -65,6 +92,10 @@ def lifted_limits(policy: str, rules: Rules, tenant: Tenant = VC) -> str | None:
 
     The result is None if the policy lifts no limits. A policy with quotas of its own replaces the twin's quotas.
     """
+    if rules.site is not None:
+        if _in_site(policy, rules) is not None:
+            return None
+        return "the simulation needs rules of this site that this policy does not have, such as its CPUs or limits"
     own = named_policy(policy).card.quotas and not rules.limits
     if own or not rules.held_back_by:
         return None

@@ -158,7 +158,7 @@ class RuleChange:
         """Return a change of some rules. If they conflict, the error calls the change `what`, such as 'Lending'."""
 
         def change(rules: Rules) -> Rules:
-            changed = replace(rules, **changes)
+            changed = rules.changed(**changes)
             fault = changed.fault()
             if fault is not None:
                 raise LackingError(f"{what} cannot be replayed with these rules: {fault}.")

@@ -30,12 +30,13 @@ class Site(Policy):
     """The rules of a site: partitions with tiers, limits on users, VCs and partitions, CPUs and memory.
 
     Jobs of earlier `tiers` (partitions, joined by '/') go first, and within a tier the `order` decides. A job starts on
-    the nodes of its partition that have enough free GPUs, CPUs and memory, on those with the fewest free GPUs. A job on
-    several nodes spreads evenly over the fewest nodes that can hold it. CPUs and memory count if they are known for all
-    nodes. A job at a limit is skipped and holds up no other job. Behind a job that cannot start, later jobs of its
-    partition wait (strict), may pass it (passing), or may pass it if that does not delay the first waiting job of any
-    partition (easy). A job that outlives its estimate is expected to end at any moment. `limits` are joined by '/':
-    user:gpus:16 limits the GPUs of each user, vc:jobs:8 the jobs of each VC, and vc:NAME:gpus:32 the GPUs of one.
+    the nodes of its partition that have enough free GPUs, CPUs and memory: on those with the fewest free GPUs, then
+    CPUs, then on the first in the list of nodes. A job on several nodes spreads evenly over the fewest nodes that can
+    hold it. CPUs and memory count if they are known for all nodes. A job at a limit is skipped and holds up no other
+    job. Behind a job that cannot start, later jobs of its partition wait (strict), may pass it (passing), or may pass
+    it if that does not delay the first waiting job of any partition (easy). A job that outlives its estimate is
+    expected to end at any moment. `limits` are joined by '/': user:gpus:16 limits the GPUs of each user, vc:jobs:8 the
+    jobs of each VC, and vc:NAME:gpus:32 the GPUs of one.
 
     Equal to
     --------

@@ -37,6 +37,8 @@ class Cluster:
     """Index into `domains` (N,)."""
     serves: NDArray[np.int32]
     """Index into `partition_sets` (N,)."""
+    place: NDArray[np.int32]
+    """Place of each node in the list that the cluster comes from (N,)."""
     cpu_milli: NDArray[np.int64]
     """CPUs of each node [milli-cores], or -1 if unknown (N,)."""
     memory_mib: NDArray[np.int64]
@@ -153,7 +155,8 @@ class QuotaTable:
 
 def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
     """Build a cluster of the nodes, sorted by domain, model, partitions and rack. Ties keep the given order."""
-    ordered = sorted(nodes, key=lambda node: node.group)
+    order = sorted(range(len(nodes)), key=lambda number: nodes[number].group)
+    ordered = [nodes[number] for number in order]
     sets = sorted({node.partitions for node in nodes}, key=lambda names: (len(names), names))
     models = sorted({node.model for node in nodes})
     racks = sorted({node.rack for node in nodes})
@@ -167,6 +170,7 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         rack=np.array([index[1][node.rack] for node in ordered], dtype=np.int32),
         domain=np.array([index[2][node.domain] for node in ordered], dtype=np.int32),
         serves=np.array([sets.index(node.partitions) for node in ordered], dtype=np.int32),
+        place=np.array(order, dtype=np.int32),
         cpu_milli=np.array([node.cpu_milli for node in ordered], dtype=np.int64),
         memory_mib=np.array([node.memory_mib for node in ordered], dtype=np.int64),
         models=models,
@@ -191,7 +195,7 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
     order = np.lexsort((cluster.rack, cluster.serves, cluster.model))  # stable: equal nodes keep their order
     place = np.empty(cluster.nodes, dtype=np.int32)
     place[order] = np.arange(cluster.nodes, dtype=np.int32)
-    columns = ("gpus", "model", "rack", "serves", "cpu_milli", "memory_mib", "absent")
+    columns = ("gpus", "model", "rack", "serves", "place", "cpu_milli", "memory_mib", "absent")
     return replace(
         cluster,
         node_id=[cluster.node_id[number] for number in order],

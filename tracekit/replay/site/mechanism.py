@@ -44,9 +44,9 @@ class Limit:
 class SiteRules:
     """Jobs start in order on the tightest nodes of their partition with enough GPUs, CPUs and memory.
 
-    A job on several nodes spreads evenly over the fewest nodes that can hold it. CPUs and memory count if they are
-    known for all nodes; a job that does not state them needs none. A job at a limit is skipped and holds up no other
-    job.
+    Ties go to the first node in the site's list. A job on several nodes spreads evenly over the fewest nodes that can
+    hold it. CPUs and memory count if they are known for all nodes; a job that does not state them needs none. A job at
+    a limit is skipped and holds up no other job.
     """
 
     key: Longs
@@ -83,7 +83,7 @@ class SiteRules:
         jobs, cluster = setting.jobs, setting.cluster
         n, nodes = len(jobs), cluster.nodes
         room = np.zeros(nodes, struct_dtype("Room"))
-        room["gpus"] = cluster.gpus
+        room["gpus"], room["place"] = cluster.gpus, cluster.place
         room["cpu"] = cluster.cpu_milli if (cluster.cpu_milli >= 0).all() else UNLIMITED
         room["memory"] = cluster.memory_mib if (cluster.memory_mib >= 0).all() else UNLIMITED
         needs, need, lines = self._needs(setting, state, room)

@@ -22,8 +22,10 @@ cdef inline int use_room(Room* room, Need* need, int64_t gpus, int64_t sign) exc
 
 
 cdef inline bint tighter(Room* room, Room* other):
-    """Return whether one node has less room than another: fewer free GPUs, or as many and fewer free CPUs."""
-    return room.gpus < other.gpus or (room.gpus == other.gpus and room.cpu < other.cpu)
+    """Return whether one node has less room than another: fewer free GPUs, then CPUs. Ties go to the first listed."""
+    if room.gpus != other.gpus:
+        return room.gpus < other.gpus
+    return room.cpu < other.cpu or (room.cpu == other.cpu and room.place < other.place)
 
 
 cdef inline bint too_late(SiteRules r, int64_t line, int64_t end):
