@@ -167,9 +167,12 @@ class Workbench:
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
-        key = (settings.capacity, settings.rules.partitioned, settings.size)
+        return self._cluster(settings.capacity, settings.rules.partitioned, settings.size)
+
+    def _cluster(self, capacity: str, partitioned: bool, size: float) -> Cluster:
+        key = (capacity, partitioned, size)
         if key not in self.made:
-            self.made[key] = self.clusters[settings.capacity](*key[1:])
+            self.made[key] = self.clusters[capacity](partitioned, size)
         return self.made[key]
 
     def more_nodes(self, settings: Settings, share: float) -> MoreNodes:
@@ -182,7 +185,7 @@ class Workbench:
     def startup(self) -> dict[str, tuple[float, ...]]:
         """Start-up delays by job size [s]."""
         if self.delays is None:
-            gpus = next(iter(self.clusters.values()))(False, 1.0).total_gpus
+            gpus = self._cluster(next(iter(self.clusters)), False, 1.0).total_gpus
             self.delays = startup_delays(self.jobs, gpus, self.among)
         return self.delays
 
