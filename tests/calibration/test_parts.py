@@ -14,8 +14,8 @@ from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.score import agreeing, distance, score
-from tracekit.calibration.search import most_held_while_waiting, search
-from tracekit.calibration.workbench import Settings, Workbench
+from tracekit.calibration.search import Replays, most_held_while_waiting, search
+from tracekit.calibration.workbench import JobTimes, Settings, Workbench
 from tracekit.replay.registry import named_policy
 
 
@@ -130,6 +130,27 @@ def test_a_policy_that_lends_uses_all_nodes_of_a_twin_of_partitions(policy: str 
     bench = Workbench(jobs, {"stated": lambda *_: nodes}, np.ones(2, bool))
     twin = Settings(Rules(quotas="partitions"), "stated", delays=False)
     assert bench.times(twin, policy).queue_s.tolist() == [0.0, second]
+
+
+def test_searches_that_learn_from_different_jobs_share_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(make_world("passing", 1, 0.85, jobs=150))
+    parts = [replace(bench, among=bench.among & (bench.jobs.submit_ms < at), delays=None) for at in (4e8, 8e8)]
+    learnt = [part.among for part in parts]
+    assert 0 < learnt[0].sum() < learnt[1].sum()
+    replayed: list[Settings] = []
+    times = Workbench.times
+
+    def counted(self: Workbench, settings: Settings) -> JobTimes:
+        replayed.append(settings)
+        return times(self, settings)
+
+    monkeypatch.setattr(Workbench, "times", counted)
+    alone = [search(part) for part in parts]
+    each = len(replayed)
+    replayed.clear()
+    shared = Replays(learnt)
+    assert [search(part, replays=shared) for part in parts] == alone
+    assert len(replayed) == len({one.settings for found in alone for one in found.tried}) < each
 
 
 def test_of_equal_candidates_the_simplest_is_taken() -> None:

@@ -90,6 +90,22 @@ def test_the_log_likelihood_is_that_of_the_definition() -> None:
     np.testing.assert_allclose(-slope, by_steps, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["lognorm_mix_3", "hyperexpon_2", "gamma"])
+def test_many_points_at_once_have_the_likelihood_of_each_alone(name: str) -> None:
+    rng = np.random.default_rng(1)
+    sample = Sample.make(rng.lognormal(7, 2, 9000), rng.lognormal(8, 1, 4000), low=[0.0], high=[5.0], resolution_s=1e-6)
+    family = FAMILIES[name]
+    likelihood = Likelihood(family, sample)
+    theta = family.to_free(family.starts(sample)[0])
+    points = theta + np.concatenate([np.zeros((1, theta.size)), np.eye(theta.size), -np.eye(theta.size)]) * 1e-2
+    alone = [likelihood.total(point) for point in points]
+    assert likelihood.totals(points).tolist() == alone
+    assert len(set(alone)) == len(points)
+    depth, slope = likelihood.fall(theta)
+    assert depth == -alone[0]
+    assert likelihood.slope(theta, depth).tolist() == slope.tolist()
+
+
 def test_a_point_far_off_has_a_finite_gradient() -> None:
     rng = np.random.default_rng(0)
     seen, cut = np.round(rng.lognormal(5, 2, 800)), np.round(rng.lognormal(7, 1, 200))

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -16,6 +17,7 @@ from tests.fit.workloads import workload
 from tracekit.errors import UsageError
 from tracekit.fit import api
 from tracekit.fit.choice import Effort
+from tracekit.fit.job_draws import durations_at
 from tracekit.fit.jobs import CLASSES, read_jobs
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.run_times import neighbours
@@ -94,9 +96,8 @@ def test_a_pool_is_enough_and_no_longer_than_needed(counts: list[int], name: str
     assert not ends or min(ends) < 200
 
 
-@pytest.fixture(scope="module")
-def pooled(make_trace: Callable[..., Trace]) -> WorkloadModel:
-    """Return the model of a log with 60 jobs of 16 GPUs, too few for a fit of their own; half of them were cancelled.
+def small_groups() -> dict[str, list[dict[str, Any]]]:
+    """Return a log with 60 jobs of 16 GPUs, too few for a fit of their own; half of them were cancelled.
 
     One job of a GPU was cancelled too.
     """
@@ -104,8 +105,35 @@ def pooled(make_trace: Callable[..., Trace]) -> WorkloadModel:
     for n, job in enumerate(tables["jobs"][:60]):
         job.update(gpu_count=16.0, status="cancelled" if n % 2 else "completed")
     tables["jobs"][100].update(gpu_count=1.0, status="cancelled")
-    fitted: WorkloadModel = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
+    return tables
+
+
+@pytest.fixture(scope="module")
+def pooled(make_trace: Callable[..., Trace]) -> WorkloadModel:
+    """Return the model of `small_groups`."""
+    fitted: WorkloadModel = tracekit.fit(make_trace(**small_groups()), replicates=0, scores=0)
     return fitted
+
+
+def test_a_fit_for_drawing_has_fewer_groups_and_draws_the_same_run_times(
+    make_trace: Callable[..., Trace], pooled: WorkloadModel
+) -> None:
+    few = api.fit_model(make_trace(**small_groups()), effort=Effort(replicates=0, drawn_only=True))
+    assert few.run_time() is None
+    assert few.document["failures"] == pooled.document["failures"] | {"run_time_to_failure": []}
+    scores = np.linspace(-3, 3, 13)
+    pairs = [(group["gpu_class"], group["status"]) for group in pooled.document["statuses"]["groups"]]
+    assert len(pairs) == 6
+    for pair in pairs:
+        assert durations_at(few, *pair, scores).tolist() == durations_at(pooled, *pair, scores).tolist()
+
+
+def test_a_fit_for_drawing_has_all_groups_if_a_job_has_no_status(make_trace: Callable[..., Trace]) -> None:
+    tables = small_groups()
+    tables["jobs"][200]["status"] = None
+    few = api.fit_model(make_trace(**tables), effort=Effort(replicates=0, drawn_only=True))
+    assert few.whole["n"] == 1000
+    assert few.run_time(gpu_class="1") is not None
 
 
 def test_small_groups_take_the_shape_of_their_pool_at_their_own_median(pooled: WorkloadModel) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.score import Score, score
-from tracekit.calibration.search import search
+from tracekit.calibration.score import Score, score, score_of_all
+from tracekit.calibration.search import Replays, search
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
 from tracekit.calibration.workbench import (
     FEWEST_JOBS,
@@ -308,16 +308,52 @@ def calibrate_jobs(
     UsageError
         Nothing can be replayed.
     """
-    found = search(bench, progress, ledger)
+    parts = _rolling_parts(bench)
+    replays = Replays([part.seen for part in parts])
+    found = search(bench, progress, ledger, replays)
     made = graded(bench, found.best, name, waiting_share, found.tried)
-    rolling = _rolling_scores(bench, progress, ledger)
+    rolling = _rolling_scores(bench, parts, replays, progress, ledger)
     if rolling is None:
         return made
     return replace(made, score=replace(made.score, table=pl.concat([made.score.table, rolling])))
 
 
-def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
-    """Score each part of a long log, calibrated on the jobs before it; return None if the log is too short.
+class _RollingPart(NamedTuple):
+    """A part of a long log, and the jobs before it."""
+
+    days: str
+    """The days of the part, counted from the first submission."""
+    seen: Bools
+    """Mask of the jobs from which the settings are chosen (n,)."""
+    part: Bools
+    """Mask of the jobs to score (n,)."""
+
+
+def _rolling_parts(bench: Workbench) -> list[_RollingPart]:
+    """Return the parts of a log that are scored one by one, or no parts if the log is too short."""
+    submit, recorded = bench.jobs.submit_ms, bench.recorded_s
+    last = int(submit.max())
+    if last < _LEAST_DAYS * _DAY_MS:
+        return []
+    known = ~np.isnan(recorded)
+    found = []
+    for begin, end in pairwise(_ORIGINS):
+        seen = known & (submit < begin * last)
+        part = known & ~seen & ((submit < end * last) | (end == _ORIGINS[-1]))
+        if min(int(seen.sum()), int(part.sum())) < FEWEST_JOBS:
+            return []
+        found.append(_RollingPart(f"days {begin * last / _DAY_MS:.0f} to {end * last / _DAY_MS:.0f}", seen, part))
+    return found
+
+
+def _rolling_scores(
+    bench: Workbench,
+    parts: Sequence[_RollingPart],
+    replays: Replays,
+    progress: Progress | None,
+    ledger: Ledger | None,
+) -> pl.DataFrame | None:
+    """Score each part of a long log, calibrated on the jobs before it; return None if there are no parts.
 
     A single split shows only how well a twin fits the last part of the log. Here the log is also split at other times,
     each time with settings chosen only from earlier jobs. The scores show whether the twin would have fitted as well
@@ -329,26 +365,16 @@ def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger 
     UsageError
         Nothing can be replayed.
     """
-    submit, recorded = bench.jobs.submit_ms, bench.recorded_s
-    last = int(submit.max())
-    if last < _LEAST_DAYS * _DAY_MS:
-        return None
-    known = ~np.isnan(recorded)
     rows = []
-    for begin, end in pairwise(_ORIGINS):
-        seen = known & (submit < begin * last)
-        part = known & ~seen & ((submit < end * last) | (end == _ORIGINS[-1]))
-        if min(int(seen.sum()), int(part.sum())) < FEWEST_JOBS:
-            return None
+    for days, seen, part in parts:
         then = replace(bench, among=seen, delays=None)
-        waits = then.times(search(then, progress, ledger).best).queue_s
-        part &= ~np.isnan(waits)
-        if not part.any():
+        waits = then.times(search(then, progress, ledger, replays).best).queue_s
+        scored = part & ~np.isnan(waits)
+        if not scored.any():
             return None
-        days = f"days {begin * last / _DAY_MS:.0f} to {end * last / _DAY_MS:.0f}"
-        whole = score(bench.jobs, recorded, waits, part).table.head(1)
+        whole = score_of_all(bench.jobs, bench.recorded_s, waits, scored)
         rows.append(whole.with_columns(scope=pl.lit("rolling"), name=pl.lit(days)))
-    return pl.concat(rows)
+    return pl.concat(rows) if rows else None
 
 
 def graded(

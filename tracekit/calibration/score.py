@@ -14,7 +14,7 @@ from tracekit.replay.results.comparison import FEWEST_DAYS, day_intervals, submi
 from tracekit.text import alike_durations, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -126,13 +126,25 @@ def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score
     among : array of bool, shape (n,)
         Jobs to score. Both waits must be known for at least one of them.
     """
-    days = submission_days(jobs)
-    rows = []
-    for scope, name, which in _groups(jobs, among):
-        rows.append({"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])})
-    table = pl.DataFrame(rows, schema={name: _TYPES.get(name, pl.Float64) for name in rows[0]})
+    table = _table(jobs, recorded_s, twin_s, _groups(jobs, among))
     whole = table.row(0, named=True)
     return Score(table, _grade(whole), *_queue_correlation(jobs, recorded_s, twin_s, among))
+
+
+def score_of_all(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> pl.DataFrame:
+    """Return only the row of all jobs of `Score.table`; the parameters are those of `score`."""
+    return _table(jobs, recorded_s, twin_s, [("all", "all", among)])
+
+
+def _table(
+    jobs: Jobs, recorded_s: Floats, twin_s: Floats, groups: Iterable[tuple[str, str | None, Bools]]
+) -> pl.DataFrame:
+    days = submission_days(jobs)
+    rows = [
+        {"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])}
+        for scope, name, which in groups
+    ]
+    return pl.DataFrame(rows, schema={name: _TYPES.get(name, pl.Float64) for name in rows[0]})
 
 
 def _groups(jobs: Jobs, among: Bools) -> Iterator[tuple[str, str | None, Bools]]:
@@ -151,7 +163,7 @@ def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, A
     whole = [np.rint(values * 1000).astype(np.int64) for values in (twin, recorded)]
     pairs = [(whole[0], whole[1]), (np.maximum(whole[1] - whole[0], 0), whole[1])]
     near, ratio, beyond = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0) or (None, None, None)
-    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) for share in (0.5, 0.9))
+    p50, p90 = quantile_ratio_intervals(days, twin, recorded, (0.5, 0.9))
     ranks = [pl.Series(values).rank("average").to_numpy() for values in (recorded, twin)]
     waited = float(recorded.sum())
     return {
@@ -219,8 +231,10 @@ def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bo
 # Intervals for quantile ratios and correlations, by resampling whole days.
 
 
-def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Floats, share: float) -> Interval:
-    """Return the 95 % interval of a quantile ratio, or None if it has fewer than `FEWEST_DAYS` days or divides by 0.
+def quantile_ratio_intervals(
+    days: NDArray[np.int64], above: Floats, below: Floats, shares: Sequence[float]
+) -> list[Interval]:
+    """Return the 95 % interval of each quantile ratio, or None if it has fewer than `FEWEST_DAYS` days or divides by 0.
 
     Parameters
     ----------
@@ -228,18 +242,15 @@ def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Float
         The day (resampling block) of each job.
     above, below : array of float, shape (n,)
         The values whose quantiles are divided.
-    share : float
-        The quantile [0..1]: the smallest value that is not exceeded by at least this share of the drawn jobs.
+    shares : sequence of float
+        The quantiles [0..1]: the smallest value that is not exceeded by at least this share of the drawn jobs.
     """
     drawn = _drawn(days)
     if drawn is None:
-        return None
+        return [None] * len(shares)
     counts, place = drawn
-    found = [_quantiles(values, place, counts, share) for values in (above, below)]
-    known = found[1] > 0
-    if not known.all():
-        return None
-    return _outer(found[0] / found[1])
+    top, bottom = (_quantiles(values, place, counts, shares) for values in (above, below))
+    return [_outer(top[k] / bottom[k]) if (bottom[k] > 0).all() else None for k in range(len(shares))]
 
 
 def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Interval:
@@ -267,14 +278,14 @@ def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
     return counts.astype(np.float64), place
 
 
-def _quantiles(values: Floats, place: NDArray[np.int64], counts: Floats, share: float) -> Floats:
-    """Return the quantile in each resample (R,)."""
+def _quantiles(values: Floats, place: NDArray[np.int64], counts: Floats, shares: Sequence[float]) -> Floats:
+    """Return each quantile in each resample (shares, R)."""
     order = np.argsort(values, kind="stable")
     ranked, days = values[order], place[order]
-    found = np.empty(len(counts))
+    found = np.empty((len(shares), len(counts)))
     for k, drawn in enumerate(counts):
         whole = np.cumsum(drawn[days])
-        found[k] = ranked[np.searchsorted(whole, share * whole[-1])]
+        found[:, k] = ranked[np.searchsorted(whole, [share * whole[-1] for share in shares])]
     return found
 
 

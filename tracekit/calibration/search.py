@@ -38,7 +38,7 @@ from tracekit.replay.jobs import gpus_of
 from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -377,7 +377,35 @@ class Found(NamedTuple):
     """The tried candidates, in order."""
 
 
-def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
+class Replays:
+    """The candidates replayed so far, shared by searches that learn from different jobs of one log.
+
+    Parameters
+    ----------
+    learnt : sequence of array of bool, shape (n,)
+        The jobs from which each search learns.
+    """
+
+    def __init__(self, learnt: Sequence[NDArray[np.bool_]] = ()) -> None:
+        self._learnt = learnt
+        self._known: dict[tuple[str, Settings, tuple[Any, ...]], dict[str, Any]] = {}
+
+    def tried(self, bench: Workbench, settings: Settings) -> dict[str, Any]:
+        """Return the fields of `Tried` that follow from a replay, which is replayed only once."""
+        delays = tuple(bench.startup.items()) if settings.delays else ()
+        if (_digest(bench.among), settings, delays) not in self._known:
+            found = _tried(bench, settings, [bench.among, *self._same_log(bench)])
+            self._known |= {(name, settings, delays): one for name, one in found.items()}
+        return self._known[_digest(bench.among), settings, delays]
+
+    def _same_log(self, bench: Workbench) -> list[NDArray[np.bool_]]:
+        """Return the sets of jobs for all the jobs of a workbench, which may be an excerpt."""
+        return [among for among in self._learnt if len(among) == len(bench.jobs)]
+
+
+def search(
+    bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None, replays: Replays | None = None
+) -> Found:
     """Return the candidate whose replay best reproduces the log.
 
     Parameters
@@ -387,13 +415,15 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
         Reports every candidate.
     ledger : Ledger, optional
         Ledger in which shards share the candidates of a stage. It already contains their common facts.
+    replays : Replays, optional
+        Replays of other searches in the same log.
 
     Raises
     ------
     UsageError
         No candidate can be replayed.
     """
-    attempts = _Attempts(bench, progress or Progress(), ledger or Ledger())
+    attempts = _Attempts(bench, progress or Progress(), ledger or Ledger(), replays or Replays())
     (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
@@ -412,8 +442,9 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
 class _Attempts:
     """The candidates tried so far on the whole log and on the excerpt. Each is tried only once."""
 
-    def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger) -> None:
+    def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger, replays: Replays) -> None:
         self._bench, self._excerpt, self._progress, self._ledger = bench, bench.excerpt(), progress, ledger
+        self._replays = replays
         self.known: dict[Settings, Tried] = {}
         self._screened: dict[Settings, Tried] = {}
 
@@ -443,29 +474,38 @@ class _Attempts:
 
         def made(settings: Settings) -> dict[str, Any]:
             self._progress.stage(f"trying {stage}{where}: {settings.rules.words()}")
-            return _tried(bench, settings)
+            return self._replays.tried(bench, settings)
 
         # The jobs to learn from also identify a run, because they differ for an excerpt or a part of the log.
-        ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        ledger = self._ledger.about(learnt=_digest(bench.among))
         makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
         found = ledger.results(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
 
 
-def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
-    """Replay the settings and return the resulting fields of `Tried`."""
+def _tried(bench: Workbench, settings: Settings, learnt: list[NDArray[np.bool_]]) -> dict[str, dict[str, Any]]:
+    """Replay the settings and return the resulting fields of `Tried`, by the digest of the jobs to learn from."""
     try:
         waits = bench.times(settings).queue_s
     except UsageError as error:
-        return {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
+        why_not = {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
+        return {_digest(among): why_not for among in learnt}
     recorded = bench.recorded_s
-    both = bench.among & ~np.isnan(recorded)
-    never = int((both & np.isnan(waits)).sum())
     # A job that never starts waits at least until the log ends.
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
-    apart = distance(recorded[both], filled[both])
-    return {"distance": apart, "mean_s": float(filled[both].mean()), "never": never, "why_not": None}
+    found = {}
+    for among in learnt:
+        both = among & ~np.isnan(recorded)
+        never = int((both & np.isnan(waits)).sum())
+        apart = distance(recorded[both], filled[both])
+        mean_s = float(filled[both].mean())
+        found[_digest(among)] = {"distance": apart, "mean_s": mean_s, "never": never, "why_not": None}
+    return found
+
+
+def _digest(among: NDArray[np.bool_]) -> str:
+    return blake2b(among.tobytes(), digest_size=16).hexdigest()
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

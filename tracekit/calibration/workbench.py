@@ -23,7 +23,7 @@ from tracekit.tenant import VC
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -195,12 +195,17 @@ class Workbench:
     """Start-up delays by job size [s]; None to measure them on the jobs to learn from."""
     made: dict[tuple[str, bool, float], Cluster] = field(default_factory=dict)
     """Clusters already made, by capacity, whether each VC has nodes of its own, and size."""
+    _held: tuple[Hashable, tuple[Jobs, Ints]] | None = field(default=None, init=False, repr=False, compare=False)
+    """The latest result of `held_back`, and what it depends on."""
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
-        key = (settings.capacity, settings.rules.partitioned, settings.size)
+        return self._cluster(settings.capacity, settings.rules.partitioned, settings.size)
+
+    def _cluster(self, capacity: str, partitioned: bool, size: float) -> Cluster:
+        key = (capacity, partitioned, size)
         if key not in self.made:
-            self.made[key] = self.clusters[settings.capacity](*key[1:])
+            self.made[key] = self.clusters[capacity](partitioned, size)
         return self.made[key]
 
     def more_nodes(self, settings: Settings, share: float) -> MoreNodes:
@@ -213,7 +218,7 @@ class Workbench:
     def startup(self) -> dict[str, tuple[float, ...]]:
         """Start-up delays by job size [s]."""
         if self.delays is None:
-            gpus = next(iter(self.clusters.values()))(False, 1.0).total_gpus
+            gpus = self._cluster(next(iter(self.clusters)), False, 1.0).total_gpus
             self.delays = startup_delays(self.jobs, gpus, self.among)
         return self.delays
 
@@ -233,10 +238,13 @@ class Workbench:
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
         """Return the jobs with the times from which they compete for GPUs, and the index of each job in `jobs`."""
-        held = np.zeros(len(self.jobs), np.int64) if self.held_ms is None else self.held_ms
-        if delays:
-            held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
-        return self.jobs.held_back(held)
+        key = (self.held_ms is None, tuple(self.startup.items()) if delays else None)
+        if self._held is None or self._held[0] != key:
+            held = np.zeros(len(self.jobs), np.int64) if self.held_ms is None else self.held_ms
+            if delays:
+                held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
+            self._held = key, self.jobs.held_back(held)
+        return self._held[1]
 
     def replay(
         self, settings: Settings, policy: str | None = None, models: Models | None = None

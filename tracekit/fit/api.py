@@ -70,7 +70,8 @@ def fit_statuses(table: JobTable) -> dict[str, Any]:
 def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
     """Return the run times to failure and how a job's time is split among its attempts.
 
-    A size class with at least 200 failures has a separate entry.
+    A size class with at least 200 failures has a separate entry. Jobs are drawn without run times to failure, so there
+    are none if `effort` is for drawing only.
 
     An attempt failed if its status is failed, timeout, node_fail or out_of_memory, or if its status is unknown and
     another attempt followed. The latter is needed for Philly, which records one status per job.
@@ -87,6 +88,8 @@ def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
             | ((pl.col("status").is_null() | (pl.col("status") == "unknown")) & ~pl.col("last"))
         )
     )
+    if effort.drawn_only:
+        return {"run_time_to_failure": [], "split": _split(attempts)}
     failed = (
         attempts.filter(pl.col("failed") & pl.col("run_s").is_between(0, LONGEST_S))
         .join(sized, on="job_id")

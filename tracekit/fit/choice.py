@@ -220,7 +220,8 @@ class Effort:
     tail_jobs: int = 2_000
     """Maximum number of jobs in the bootstrap of a tail."""
     drawn_only: bool = False
-    """Whether to fit only the run times needed for drawing jobs: `until_end` by size class and status."""
+    """Whether to fit only the run times needed for drawing jobs: `until_end` by size class and status, and the groups
+    that supply their shape."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:

@@ -8,6 +8,7 @@ a Newton step would gain less than 1e-5.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tracekit.array_types import Floats
-    from tracekit.fit.families import Family
+    from tracekit.fit.families import Family, Formula
     from tracekit.fit.sample import Sample
 
 
@@ -117,16 +118,18 @@ class Likelihood:
         """Return the log-likelihood of one job at each distinct value, with one row for each row of `theta`."""
         # Trial points far from the optimum overflow, which needs no warning.
         with np.errstate(all="ignore"):
-            p = self._family.from_free(np.clip(theta, -_FAR, _FAR))
+            p = self._family.from_free(np.minimum(np.maximum(theta, -_FAR), _FAR))
             if theta.ndim == 2:
                 p = p.T[:, :, None]
-            found = [self._family.density(self._exact, self._log_exact, p)]
+            found = [_in_slices(self._family.density, self._exact, self._log_exact, p)]
             if self._ends.size:
-                logsf = self._family.survival(self._ends, self._log_ends, p)
+                logsf = _in_slices(self._family.survival, self._ends, self._log_ends, p)
                 beyond = np.where(self._begins, 0.0, np.minimum(logsf, 0.0))
-                low, high = beyond[..., self._low_at], beyond[..., self._high_at]
-                inside = np.where(high > -0.7, np.expm1(low) - np.expm1(high), np.exp(low) - np.exp(high))
-                found += [beyond[..., : self._right], np.log(np.maximum(inside, _LEAST))]
+                found.append(beyond[..., : self._right])
+                if self._low_at.size:
+                    low, high = beyond.take(self._low_at, axis=-1), beyond.take(self._high_at, axis=-1)
+                    inside = np.where(high > -0.7, np.expm1(low) - np.expm1(high), np.exp(low) - np.exp(high))
+                    found.append(np.log(np.maximum(inside, _LEAST)))
             # fmax replaces NaN with -1e6.
             return np.fmin(np.fmax(np.concatenate(found, axis=-1), -1e6), 1e6)
 
@@ -137,14 +140,17 @@ class Likelihood:
 
     def totals(self, thetas: Floats) -> Floats:
         """Return the log-likelihood at each row of coordinates."""
-        rows = max(1, _ROOM // max(self.counts.size, 1))
-        parts = [(self.each(thetas[i : i + rows]) * self.counts).sum(axis=-1) for i in range(0, len(thetas), rows)]
-        return np.concatenate(parts)
+        found: Floats = (self.each(thetas) * self.counts).sum(axis=-1)
+        return found
 
     def fall(self, theta: Floats) -> tuple[float, Floats]:
         """Return the negative log-likelihood, and its gradient by forward differences."""
-        found = -self.totals(np.concatenate([theta[None], theta + np.eye(theta.size) * _STEP]))
+        found = -self.totals(theta + _steps(theta.size))
         return float(found[0]), (found[1:] - found[0]) / _STEP
+
+    def slope(self, theta: Floats, depth: float) -> Floats:
+        """Return the gradient of `fall` at a point whose negative log-likelihood is known."""
+        return np.asarray((-self.totals(theta + _steps(theta.size)[1:]) - depth) / _STEP)
 
     def information(self, theta: Floats) -> Floats:
         """Return the negative second derivatives, by central differences."""
@@ -161,6 +167,24 @@ class Likelihood:
         return matrix
 
 
+@cache
+def _steps(size: int) -> Floats:
+    """Return the rows of a gradient by forward differences: no step, then a step in each coordinate."""
+    return np.concatenate([np.zeros((1, size)), np.eye(size) * _STEP])
+
+
+def _in_slices(formula: Formula, x: Floats, logx: Floats, p: Any) -> Floats:
+    """Return a formula at each duration, computed for as many durations at once as fit into the CPU cache."""
+    rows = p.shape[1] if p.ndim == 3 else 1
+    width = max(1, _ROOM // rows)
+    if p.ndim < 3 or x.size <= width:
+        return np.asarray(formula(x, logx, p))
+    found = np.empty((rows, x.size))
+    for i in range(0, x.size, width):
+        found[:, i : i + width] = formula(x[i : i + width], logx[i : i + width], p)
+    return found
+
+
 def maximize(family: Family, sample: Sample) -> Fitted:
     """Return the most likely member of the family.
 
@@ -171,7 +195,7 @@ def maximize(family: Family, sample: Sample) -> Fitted:
     """
     if sample.observed_n < max(10, 3 * family.free):
         raise FitFailure(f"{sample.observed_n} durations have a known end, {max(10, 3 * family.free)} are needed")
-    distinct = np.unique(sample.middles).size
+    distinct = sample.distinct
     if distinct < 2:
         raise FitFailure("all durations are the same")
     if distinct <= family.free:
@@ -250,13 +274,14 @@ def climb(likelihood: Likelihood, theta: Floats, information: Floats, *, steps: 
         if float(-slope @ step) < 2 * gain:
             break
         for _half in range(12):
-            found, found_slope = likelihood.fall(theta + step)
+            found = -float(likelihood.totals((theta + step)[None])[0])
             if found < depth:
                 break
             step = step / 2
         else:
             break
-        theta, depth, slope = theta + step, found, found_slope
+        theta, depth = theta + step, found
+        slope = likelihood.slope(theta, depth)
     return theta
 
 

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.fit.choice import describe, observed_quantiles
-from tracekit.fit.jobs import CLASSES, STOPPED
+from tracekit.fit.jobs import CLASSES, STOPPED, UNFINISHED
 from tracekit.fit.sample import Sample, resolution_of
 from tracekit.fit.splice import longest_drawn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tracekit.fit.choice import Effort
     from tracekit.fit.jobs import JobTable
@@ -130,14 +130,31 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
     groups = _groups(known, stopped=stopped)
     if effort.drawn_only:
         groups = [group for group in groups if group.measure == "until_end" and group.key["vc"] is None]
-    big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     shared = _pools(groups)
-    pools = list({pool.name: pool for pool in shared.values()}.values())
+    big = {group.name: group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole}
+    pools = {pool.name: pool for pool in shared.values()}
+    supplies = {group.name: _supply(group, big.keys() | pools.keys(), shared) for group in groups}
+    if effort.drawn_only and _drawn_by_pair(table, groups):
+        pairs = {group.name for group in groups if None not in (group.key["gpu_class"], group.key["status"])}
+        used = {supplies[name].group.name for name in pairs}
+        groups = [group for group in groups if group.name in pairs | used]
+        big, pools = ({name: one for name, one in which.items() if name in used} for which in (big, pools))
     # Groups are fitted one after the other; their arrays are short, so threads would mostly wait for each other.
-    done = [_fit(group, resolution, longest_s, seed, effort) for group in [*big, *pools]]
-    fits = {group.name: fit for group, fit in zip([*big, *pools], done, strict=True)}
-    found = [fits.get(group.name) or _pooled(group, fits, shared, resolution) for group in groups]
-    return found, done[len(big) :]
+    fits = {one.name: _fit(one, resolution, longest_s, seed, effort) for one in (*big.values(), *pools.values())}
+    found = [fits.get(group.name) or _pooled(group, supplies[group.name], fits, resolution) for group in groups]
+    return found, [fits[name] for name in pools]
+
+
+def _drawn_by_pair(table: JobTable, groups: list[_Group]) -> bool:
+    """Return whether every job that ended has a group of its size class and status, so that no other group is drawn.
+
+    If all jobs of a size class are still running, jobs of this class are drawn with any status.
+    """
+    running = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
+    pairs = set(table.frame.filter(~running).select(pl.col("gpu_class", "status").cast(pl.String)).unique().rows())
+    classes = set(table.frame["gpu_class"].cast(pl.String).unique())
+    have = {(group.key["gpu_class"], group.key["status"]) for group in groups}
+    return classes == {size for size, _ in pairs} and all(None not in pair and pair in have for pair in pairs)
 
 
 def _pools(groups: list[_Group]) -> dict[str, _Group]:
@@ -195,16 +212,27 @@ def _fit(group: _Group, resolution: float, longest_s: float, seed: int, effort: 
     return {**group.head, **({} if group.classes else {"pooled_to": None}), **shape}
 
 
-def _pooled(
-    group: _Group, fits: dict[str, dict[str, Any]], shared: dict[str, _Group], resolution: float
-) -> dict[str, Any]:
+class _Supply(NamedTuple):
+    """The group that supplies the shape of another group."""
+
+    way: str
+    """Value of `pooled_to`."""
+    group: _Group
+
+
+def _supply(group: _Group, fitted: Collection[str], shared: dict[str, _Group]) -> _Supply:
+    """Return the group itself if it is fitted, or else the first fitted group from which it may take its shape."""
     key = group.key
-    ways: list[tuple[str, _Group | None]] = [("neighbours", shared.get(group.name))]
+    ways: list[tuple[str, _Group | None]] = [("own", group), ("neighbours", shared.get(group.name))]
     if key["gpu_class"] is not None and key["status"] is not None:
         its_class, its_status = (replace(group, key={**_ALL, name: key[name]}) for name in ("gpu_class", "status"))
         ways += [("gpu_class", its_class), ("neighbours", shared.get(its_class.name)), ("status", its_status)]
     ways.append(("all", replace(group, key=_ALL)))
-    name, whose = next((way, of) for way, of in ways if of is not None and of.name in fits)
+    return next(_Supply(way, of) for way, of in ways if of is not None and of.name in fitted)
+
+
+def _pooled(group: _Group, supply: _Supply, fits: dict[str, dict[str, Any]], resolution: float) -> dict[str, Any]:
+    key, name, whose = group.key, *supply
     parent = fits[whose.name]
     seen = group.jobs.filter(group.seen)["held_s"].to_numpy()
     right = group.jobs.filter(~group.seen)["held_s"].to_numpy()

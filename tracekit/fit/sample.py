@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,6 +120,11 @@ class Sample:
     def middles_n(self) -> Floats:
         """Number of occurrences of each of `middles`."""
         return np.concatenate([self.interval_n, self.exact_n])
+
+    @cached_property
+    def distinct(self) -> int:
+        """Number of distinct `middles`."""
+        return int(np.unique(self.middles).size)
 
     def in_order(self) -> tuple[Floats, Floats, Floats]:
         """Return all values in increasing order [s], how many end there, and how many last longer; ends come first."""

@@ -85,10 +85,6 @@ class Assignment:
         low, high = np.searchsorted(self.group_domain, [domain, domain + 1])
         return int(low), int(high)
 
-    def accept_of(self, job: int) -> np.uint64:
-        """Return the groups that a job accepts, as bits, or 0 if it accepts none."""
-        return np.uint64(self.kind_accept[self.kind[job]])
-
     def can_ever_fit(
         self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
@@ -387,17 +383,25 @@ def _kinds(domain: Ints, queue: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] |
     code = (code * models + jobs.model + 1) * largest + jobs.devices
     if stoppable is not None:
         code = code * 2 + stoppable
-    size = int(code.max(initial=0)) + 1
-    if size > 10_000_000:
-        _, first, kind = np.unique(code, return_index=True, return_inverse=True)
-        return kind.astype(np.int32), first
-    # A table of all codes is several times faster than sorting millions of jobs.
+    return numbered(code)
+
+
+def numbered(codes: Longs) -> tuple[Ints, Longs]:
+    """Return the rank of each code among the distinct codes, and where each distinct code occurs first.
+
+    Codes are at least 0.
+    """
+    size = int(codes.max(initial=0)) + 1
+    if size > 16 * len(codes):
+        _, first, number = np.unique(codes, return_index=True, return_inverse=True)
+        return number.astype(np.int32), first
+    # A table of all codes is several times faster than sorting the jobs.
     first_of = np.full(size, -1, dtype=np.int64)
-    first_of[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    first_of[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     used = np.flatnonzero(first_of >= 0)
     rank = np.zeros(size, dtype=np.int32)
     rank[used] = np.arange(len(used))
-    return rank[code], first_of[used]
+    return rank[codes], first_of[used]
 
 
 def _sizes(gpus: Ints) -> tuple[int, int, int, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from tracekit.errors import UsageError
+from tracekit.replay.clusters.assignment import numbered
 from tracekit.replay.engine.run import Run
 from tracekit.replay.engine.state import NONE, EngineState, struct_dtype
 from tracekit.replay.keys import engine_key
@@ -268,7 +269,7 @@ def _job_classes(
     code = assignment.kind.astype(np.int64)
     if order.by_tenant:
         code = code * (int(jobs.tenant.max(initial=-1)) + 2) + jobs.tenant + 1
-    distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    class_of, first = numbered(code)
     scopes = _scopes(order)
     widest = max(scopes)
     if buddy:
@@ -276,18 +277,16 @@ def _job_classes(
     else:
         fits = assignment.can_ever_fit(order.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
     forms = len(scopes)
-    job_classes = np.zeros(max(len(distinct), 1) * forms, struct_dtype("JobClass"))
-    for k in range(len(distinct)):
-        j = first[k]
-        for form in range(forms):
-            row = job_classes[k * forms + form]
-            row["accept"] = assignment.accept_of(int(j))
-            row["domain"] = max(int(assignment.domain[j]), 0)
-            row["gpus"] = jobs.devices[j]
-            row["tenant"] = jobs.tenant[j] if order.by_tenant else NONE
-            row["scope"] = scopes[form]
-            row["relaxed"] = k * forms + form + 1 if form + 1 < forms else NONE
-    return job_classes, (inverse * forms).astype(np.int32), ~fits
+    job_classes = np.zeros(max(len(first), 1) * forms, struct_dtype("JobClass"))
+    rows = job_classes[: len(first) * forms]
+    jobs_of_rows, form = np.repeat(first, forms), np.tile(np.arange(forms), len(first))
+    rows["accept"] = assignment.kind_accept[assignment.kind[jobs_of_rows]]
+    rows["domain"] = np.maximum(assignment.domain[jobs_of_rows], 0)
+    rows["gpus"] = jobs.devices[jobs_of_rows]
+    rows["tenant"] = jobs.tenant[jobs_of_rows] if order.by_tenant else NONE
+    rows["scope"] = np.array(scopes)[form]
+    rows["relaxed"] = np.where(form + 1 < forms, np.arange(len(rows)) + 1, NONE)
+    return job_classes, class_of * np.int32(forms), ~fits
 
 
 def lay_queues(
