@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.reasons import covered_families, families_of, shown
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.calibration.reasons import Reason
     from tracekit.calibration.search import Tried
 
     Floats = NDArray[np.float64]
@@ -100,6 +102,18 @@ class ClusterCalibration:
         )
 
     @property
+    def reasons(self) -> list[Reason]:
+        """The reasons that the log gives for waits, starting with the largest share of the waiting hours."""
+        return [] if self.bench.reasons is None else self.bench.reasons.summed(self.recorded_s)
+
+    @property
+    def missing_reasons(self) -> list[Reason]:
+        """Those of `reasons` whose rules the twin does not include."""
+        holds, away = self.bench.held_ms is not None, self.settings.capacity == "events"
+        covered = covered_families(self.settings.rules, holds=holds, away=away)
+        return [one for one in self.reasons if not covered & families_of(one.word)]
+
+    @property
     def twin(self) -> ClusterTwin:
         """The cluster's table in twin.toml."""
         whole = {k: v for k, v in self.score.whole.items() if k in {f.name for f in fields(Scores)}}
@@ -133,6 +147,8 @@ class ClusterCalibration:
             lines.append(
                 "effects cannot be estimated, because something other than these rules decided which jobs wait"
             )
+            if (missing := shown(self.missing_reasons)) is not None:
+                lines.append(f"reasons in the log that the twin does not include: {missing}")
         return lines
 
     def candidates(self) -> pl.DataFrame:

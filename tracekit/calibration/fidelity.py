@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
+    from tracekit.calibration.reasons import Reason
     from tracekit.calibration.score import Score
     from tracekit.progress import Progress
 
@@ -53,6 +54,10 @@ class Fidelity:
     """The candidates that the calibration tried (see `ClusterCalibration.candidates`). Empty if a twin was given."""
     why_no_effect: str | None
     """Why no effects can be estimated with this replay, as a sentence without a full stop, or None if they can."""
+    reasons: tuple[Reason, ...]
+    """The reasons that the log gives for waits (see `ClusterCalibration.reasons`)."""
+    missing_reasons: tuple[Reason, ...]
+    """Those of `reasons` whose rules the twin does not include."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +72,7 @@ class Fidelity:
             "queue_correlation": self.score.queue_correlation,
             "queue_correlation_interval": self.score.queue_interval,
             "groups": self.score.table.to_dicts(),
+            "reasons": [one._asdict() | {"in_twin": one not in self.missing_reasons} for one in self.reasons],
             "candidates": self.candidates.to_dicts(),
             "sentences": list(self.sentences),
         }
@@ -164,6 +170,8 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         queue_of(found, replayed, unseen),
         found.candidates(),
         replace(found, score=graded).why_no_effect,
+        tuple(found.reasons),
+        tuple(found.missing_reasons),
         sentences,
     )
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tracekit.calibration.delays import in_time
+from tracekit.calibration.reasons import USER_GPUS, VC_GPUS, stage_shares
 from tracekit.calibration.rules import Backfill, Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
 from tracekit.calibration.score import distance
-from tracekit.calibration.workbench import Settings, Workbench
+from tracekit.calibration.workbench import FEWEST_JOBS, Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.jobs import gpus_of
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
+def most_held_while_waiting(
+    jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_], named: NDArray[np.bool_] | None = None
+) -> int:
     """Return the most GPUs that one owner used while its job waited, or 0 if no owner waited while using GPUs.
 
     A limit cannot be lower than this value. If the limit often holds jobs back, it equals this value.
@@ -47,6 +50,8 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
         The owner of each job, such as `Jobs.user`, or -1 if the owner is unknown.
     among : array of bool, shape (n,)
         Jobs to learn from.
+    named : array of bool, shape (n,), optional
+        Jobs that waited for the limit. By default, any job may have waited for it.
     """
     size = gpus_of(jobs) / 1000
     known = among & (codes >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
@@ -58,7 +63,7 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
     most = 0.0
     for own in np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1):
         submit, start, end = jobs.submit_ms[own], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own]
-        waits = start > submit
+        waits = start > submit if named is None else (start > submit) & named[own]
         if not waits.any():
             continue
         # Usage can peak only right after a start, and a job's wait lasts until just before its own start.
@@ -160,15 +165,36 @@ def _limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
         for scan in _SCANS:
             yield replace(unlimited, quotas="partitions", scan=scan, backfill="none")
         yield replace(unlimited, quotas="partitions")
+    of_vc = len(jobs.tenants) > 1 and _may_limit(bench, VC_GPUS)
+    of_user = len(jobs.users) > 1 and _may_limit(bench, USER_GPUS)
     for scan in _SCANS:
         base = replace(_plain(unlimited), scan=scan)
-        if len(jobs.tenants) > 1:
+        if of_vc:
             for quotas in _QUOTAS:
                 yield replace(base, quotas=quotas)
-            if most := most_held_while_waiting(jobs, jobs.tenant, bench.among):
+            if most := _most_held(bench, VC_GPUS, jobs.tenant):
                 yield replace(base, limits=HoldingLimits(vc_gpus=most))
-        if len(jobs.users) > 1 and (most := most_held_while_waiting(jobs, jobs.user, bench.among)):
+        if of_user and (most := _most_held(bench, USER_GPUS, jobs.user)):
             yield replace(base, limits=HoldingLimits(user_gpus=most))
+
+
+def _may_limit(bench: Workbench, family: str) -> bool:
+    """Return whether the log may come from a scheduler with limits of a family.
+
+    If the log names the reasons of enough jobs, it also names those limits that hold jobs back.
+    """
+    reasons = bench.reasons
+    if reasons is None or int((reasons.words.is_not_null().to_numpy() & bench.among).sum()) < FEWEST_JOBS:
+        return True
+    return bool((reasons.naming(family) & bench.among).any())
+
+
+def _most_held(bench: Workbench, family: str, codes: NDArray[Any]) -> int:
+    """Return the limit that the jobs to learn from suggest, or 0 if they suggest none."""
+    named = None if bench.reasons is None else bench.reasons.naming(family)
+    if named is not None and not (named & bench.among).any():
+        named = None
+    return most_held_while_waiting(bench.jobs, codes, bench.among, named)
 
 
 def _placements(_: Workbench, best: Rules) -> Iterator[Rules]:
@@ -190,6 +216,14 @@ _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
 }
 """The stages that try rules, in order."""
 _STAGES = (*_RULES, "capacity", "start-up delay")
+
+
+def _stages(bench: Workbench) -> list[str]:
+    """Return the stages in the order in which they are tried: first those for which the log gives the most waiting."""
+    if bench.reasons is None:
+        return list(_STAGES)
+    shares = stage_shares(bench.reasons.summed(np.where(bench.among, bench.recorded_s, np.nan)))
+    return sorted(_STAGES, key=lambda stage: -shares.get(stage, 0.0))
 
 
 def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
@@ -257,10 +291,11 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
         No candidate can be replayed.
     """
     attempts = _Attempts(bench, progress or Progress(), ledger or Ledger())
+    stages = _stages(bench)
     (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
-        for stage in _STAGES:
+        for stage in stages:
             finalists = attempts.finalists(stage, list(_candidates(stage, bench, best.settings)), best.settings)
             for candidate in attempts.on_all(stage, finalists):
                 if _better(candidate, best):

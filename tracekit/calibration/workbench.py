@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.calibration.delays import delays_of_jobs, startup_delays
+from tracekit.calibration.reasons import WaitReasons
 from tracekit.calibration.score import AGREE_S
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
@@ -158,6 +159,8 @@ class Workbench:
     """Recorded time from submission to eligibility [ms], or None if the log records no holds (n,)."""
     preempts: bool = False
     """Whether the log contains jobs that were preempted for other jobs."""
+    reasons: WaitReasons | None = None
+    """The reasons that the log gives for waits, or None if it gives none."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
@@ -196,9 +199,18 @@ class Workbench:
         enough = max(_EXCERPT, int(np.searchsorted(waited, _WAITED)) + 1)
         if enough >= len(learn) / 2:
             return None
-        rows = np.arange(learn[enough - 1] + 1)
-        held = None if self.held_ms is None else self.held_ms[rows]
-        return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
+        return self.rows(np.arange(learn[enough - 1] + 1))
+
+    def rows(self, chosen: Ints) -> Workbench:
+        """Return the workbench of the chosen jobs, with the delays measured on all jobs to learn from."""
+        return replace(
+            self,
+            jobs=self.jobs.rows(chosen),
+            among=self.among[chosen],
+            held_ms=None if self.held_ms is None else self.held_ms[chosen],
+            reasons=None if self.reasons is None else self.reasons.rows(chosen),
+            delays=self.startup,
+        )
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
         """Return the jobs with the times from which they compete for GPUs, and the index of each job in `jobs`."""
@@ -311,7 +323,8 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
         if trace.has("nodes") and trace.has("node_events"):
             makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
-    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
+    reasons = WaitReasons.of(trace, jobs)
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), reasons, seed=seed)
 
 
 def _preempts(trace: Trace, cluster: str | None) -> bool:

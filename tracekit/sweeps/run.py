@@ -231,10 +231,9 @@ def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
         return bench
     begin = int(submit[rows[0]])
     jobs = _moved_jobs(bench.jobs.rows(rows), begin, run.load)
-    held = None if bench.held_ms is None else bench.held_ms[rows]
     key = (found.settings.capacity, found.settings.rules.partitioned, found.settings.size)
     made = {key: _moved_cluster(bench.cluster(found.settings), begin, run.load)}
-    return replace(bench, jobs=jobs, among=bench.among[rows], held_ms=held, delays=bench.startup, made=made)
+    return replace(bench.rows(rows), jobs=jobs, made=made)
 
 
 def _since_origin(jobs: Jobs, text: str | None) -> float | None:

@@ -45,10 +45,12 @@ def _twin(row: Row, name: str) -> str:
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
+    missing = "" if row["effects_told"] else row.get("missing_reasons") or ""
     return (
         f"{name}{share} is best explained by these rules: {row['rules']}. Can this simulation be trusted?"
         f" {trust.capitalize()}: its mean wait in the log's last part is {twin}, the recorded one {log} (grade"
         f" {row['grade']})."
+        + (missing and f" The log gives reasons for waiting that this simulation does not include: {missing}.")
     )
 
 
