@@ -10,13 +10,11 @@ import orjson
 import polars as pl
 import pytest
 
-import tracekit
-from tests.calibration.benches import bench_of
+from tests.calibration.benches import bench_of, trace_of_site
 from tests.calibration.worlds import make_world
 from tests.replay.builders import make_jobs
 from tests.worlds.kinds import make_site
-from tests.worlds.site import last_limits, simulate
-from tests.worlds.slurm_dump import write_logs
+from tests.worlds.site import last_limits
 from tracekit.answer import Answer
 from tracekit.calibration.fidelity import fidelity, write_fidelity
 from tracekit.calibration.reasons import (
@@ -164,11 +162,9 @@ def test_few_reasons_exclude_no_limit() -> None:
 @pytest.fixture(scope="module")
 def few_jobs_each(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """The log of a site where a user runs at most four jobs, which no replay can limit."""
-    folder = tmp_path_factory.mktemp("reasons")
     site = make_site("jobs per user", 0)
     site = replace(site, jobs=site.jobs[:400])
-    write_logs(site, simulate(site), folder / "logs", last_limits(site))
-    return tracekit.ingest_logs(folder / "logs", folder / "trace")
+    return trace_of_site(site, tmp_path_factory.mktemp("reasons"), last_limits(site))
 
 
 @pytest.mark.thorough

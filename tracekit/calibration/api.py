@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.changes import rule_change
 from tracekit.calibration.reasons import covered_families, families_of, shown
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
@@ -27,6 +29,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.facts import replay_facts
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.native import kernel
 from tracekit.runs.ledger import Ledger
 from tracekit.text import alike_durations, counted, percent, shorten
@@ -73,6 +76,13 @@ class ClusterCalibration:
     """The wait and the completion time of each job in the twin."""
     unseen: Bools
     """Mask of the jobs that are scored (n,)."""
+    rules_before: Rules | None = None
+    """Rules that the log followed before the time `since`, or None if they are unknown or did not change."""
+
+    @property
+    def since(self) -> dt.datetime | None:
+        """Time from which jobs are used, because the rules changed then (UTC, naive), or None if all jobs are used."""
+        return naive_utc(self.bench.jobs.origin) if self.bench.later else None
 
     @property
     def recorded_s(self) -> Floats:
@@ -120,7 +130,8 @@ class ClusterCalibration:
         return ClusterTwin(
             **{f.name: getattr(self.settings.rules, f.name) for f in fields(Rules)},
             capacity=self.settings.capacity,  # type: ignore[arg-type]  # the keys of `workbench_of`
-            jobs=len(self.bench.jobs),
+            jobs=len(self.bench.jobs) + self.bench.unused,
+            since=None if self.since is None else self.since.isoformat(),
             delays=Delays(self.bench.held_ms is not None, self.bench.startup if self.settings.delays else {}),
             grade=self.score.grade,
             scores=Scores(**whole, queue_correlation=self.score.queue_correlation),
@@ -143,6 +154,8 @@ class ClusterCalibration:
                 "waits agree (within 5 min or 25 %)"
             ),
         ]
+        if self.since is not None:
+            lines.insert(0, f"{name}: {self._changed}")
         if self.waits and not self.score.carries:
             lines.append(
                 "effects cannot be estimated, because something other than these rules decided which jobs wait"
@@ -150,6 +163,14 @@ class ClusterCalibration:
             if (missing := shown(self.missing_reasons)) is not None:
                 lines.append(f"reasons in the log that the twin does not include: {missing}")
         return lines
+
+    @property
+    def _changed(self) -> str:
+        before = "" if self.rules_before is None else f"; rules until then: {self.rules_before.words()}"
+        return (
+            f"the rules changed at about {self.since:%Y-%m-%d %H:%M} UTC, and only jobs submitted since then are used"
+            f"{before}"
+        )
 
     def candidates(self) -> pl.DataFrame:
         """Return the candidates, closest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""
@@ -296,6 +317,8 @@ def recall(
             raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
         one = twin.cluster[name]
         bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
+        if one.since is not None:
+            bench = _since(bench, one.since, name)
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
@@ -308,6 +331,23 @@ def recall(
     return Calibration(twin, tuple(found), {})
 
 
+def _since(bench: Workbench, since: str, name: str) -> Workbench:
+    """Return the jobs of a twin submitted from a time on.
+
+    Raises
+    ------
+    UsageError
+        Too few of the twin's jobs were submitted from this time on.
+    """
+    origin, submit_ms = naive_utc(bench.jobs.origin), bench.jobs.submit_ms
+    begin_ms = (naive_utc(dt.datetime.fromisoformat(since)) - origin) // dt.timedelta(milliseconds=1)
+    first, last = (origin + dt.timedelta(milliseconds=int(ms)) for ms in submit_ms[[0, -1]])
+    if not 0 < begin_ms <= int(submit_ms[-1]):
+        what = f"{shorten(name, 40)}: since = '{since}' is not after the first and before the last submission"
+        raise UsageError(what, hint=f"submissions run from {first} to {last}")
+    return bench.since(begin_ms)
+
+
 def calibrate_jobs(
     bench: Workbench,
     name: str = UNNAMED,
@@ -316,6 +356,8 @@ def calibrate_jobs(
     ledger: Ledger | None = None,
 ) -> ClusterCalibration:
     """Return the twin of one cluster. The first jobs are used to choose its settings, and the others to score it.
+
+    If the twin is not close to the log and the rules of the log changed, only the jobs submitted since are used.
 
     If a ledger is given, each candidate is a run of that ledger.
 
@@ -326,6 +368,12 @@ def calibrate_jobs(
     """
     found = search(bench, progress, ledger)
     made = graded(bench, found.best, name, waiting_share, found.tried)
+    if made.waits and made.score.grade != "close":
+        change = rule_change(bench, found.tried, progress, ledger)
+        if change is not None:
+            bench = bench.since(change.at_ms)
+            found = search(bench, progress, ledger)
+            made = replace(graded(bench, found.best, name, waiting_share, found.tried), rules_before=change.before)
     rolling = _rolling_scores(bench, progress, ledger)
     if rolling is None:
         return made

@@ -21,6 +21,7 @@ from tracekit.replay.run_policies import folder_names
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
@@ -54,6 +55,10 @@ class Fidelity:
     """The candidates that the calibration tried (see `ClusterCalibration.candidates`). Empty if a twin was given."""
     why_no_effect: str | None
     """Why no effects can be estimated with this replay, as a sentence without a full stop, or None if they can."""
+    since: dt.datetime | None
+    """Time from which jobs are used (see `ClusterCalibration.since`)."""
+    rules_before: str | None
+    """Description of the rules before that time."""
     reasons: tuple[Reason, ...]
     """The reasons that the log gives for waits (see `ClusterCalibration.reasons`)."""
     missing_reasons: tuple[Reason, ...]
@@ -66,6 +71,8 @@ class Fidelity:
             "cluster": self.cluster,
             "policy": self.policy,
             "rules": self.rules,
+            "since": self.since,
+            "rules_before": self.rules_before,
             "grade": self.score.grade,
             "carries_effects": self.why_no_effect is None,
             "why_no_effect": self.why_no_effect,
@@ -170,6 +177,8 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         queue_of(found, replayed, unseen),
         found.candidates(),
         replace(found, score=graded).why_no_effect,
+        found.since,
+        None if found.rules_before is None else found.rules_before.words(),
         tuple(found.reasons),
         tuple(found.missing_reasons),
         sentences,

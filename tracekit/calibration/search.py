@@ -20,15 +20,15 @@ import numpy as np
 from tracekit.calibration.delays import in_time
 from tracekit.calibration.reasons import USER_GPUS, VC_GPUS, stage_shares
 from tracekit.calibration.rules import Backfill, Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
-from tracekit.calibration.score import distance
-from tracekit.calibration.workbench import FEWEST_JOBS, Settings, Workbench
+from tracekit.calibration.score import distance, job_distances
+from tracekit.calibration.workbench import FEWEST_JOBS, SPANS, Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.jobs import gpus_of
 from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -264,6 +264,8 @@ class Tried(NamedTuple):
     """Number of jobs that started in the log but never start in the replay."""
     why_not: str | None = None
     """Reason why the candidate could not be replayed."""
+    by_span: Sequence[float] = ()
+    """Sum of `score.job_distances` over all jobs submitted in each of `Workbench.spans`; empty if not replayed."""
 
 
 class Found(NamedTuple):
@@ -344,7 +346,8 @@ class _Attempts:
             return _tried(bench, settings)
 
         # The jobs to learn from also identify a run, because they differ for an excerpt or a part of the log.
-        ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        learnt = blake2b(bench.among.tobytes(), digest_size=16).hexdigest()
+        ledger = self._ledger.about(learnt=learnt, since=str(bench.jobs.origin))
         makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
         found = ledger.results(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
@@ -357,13 +360,13 @@ def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
     except UsageError as error:
         return {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
     recorded = bench.recorded_s
-    both = bench.among & ~np.isnan(recorded)
+    known = ~np.isnan(recorded)
+    both = bench.among & known
     never = int((both & np.isnan(waits)).sum())
-    # A job that never starts waits at least until the log ends.
-    last = float(bench.jobs.submit_ms.max()) / 1000
-    filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
-    apart = distance(recorded[both], filled[both])
-    return {"distance": apart, "mean_s": float(filled[both].mean()), "never": never, "why_not": None}
+    filled = bench.at_least(waits)
+    apart, mean = distance(recorded[both], filled[both]), float(filled[both].mean())
+    sums = np.bincount(bench.spans[known], job_distances(recorded[known], filled[known]), SPANS)
+    return {"distance": apart, "mean_s": mean, "never": never, "why_not": None, "by_span": sums.tolist()}
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

@@ -86,6 +86,8 @@ def _twin(one: TwinReplays, tenant: Tenant) -> dict[str, Any]:
         "gpus": found.bench.cluster(found.settings).total_gpus,
         "gpus_from": CAPACITIES[found.settings.capacity],
         "why_not": found.why_no_effect,
+        "since": found.since,
+        "rules_before": None if found.rules_before is None else found.rules_before.words(tenant),
         "missing_reasons": shown(found.missing_reasons),
         "missing_share": sum(one.waiting_share for one in found.missing_reasons) if found.reasons else None,
     }
