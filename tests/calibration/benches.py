@@ -1,21 +1,29 @@
-"""Make workbenches of worlds, and estimate effects in their twins."""
+"""Make workbenches of worlds and Traces of sites, and estimate effects in their twins."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tracekit
 from tests.replay.builders import make_cluster
+from tests.worlds.site import simulate
+from tests.worlds.slurm_dump import write_logs
 from tracekit.calibration.effect import effect_of_times, jobs_of
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import Workbench
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from tests.calibration.worlds import World
+    from tests.worlds.site import Site
     from tracekit.calibration.api import ClusterCalibration
     from tracekit.calibration.effect import TwinEffect
     from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.trace import Trace
 
-__all__ = ["bench_of", "effect_of_change"]
+__all__ = ["bench_of", "effect_of_change", "trace_of_site"]
 
 
 def bench_of(world: World) -> Workbench:
@@ -44,3 +52,10 @@ def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffe
     else:
         changed, what = found.bench.times(found.settings, change), change
     return effect_of_times(found.name, what, "queue", jobs_of(found), changed)
+
+
+def trace_of_site(site: Site, folder: Path, limits: Sequence[str | None] | None = None) -> Trace:
+    """Return the Trace of a site's logs, which are written to a new folder (see `write_logs`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_logs(site, simulate(site), folder / "logs", limits)
+    return tracekit.ingest_logs(folder / "logs", folder / "trace")

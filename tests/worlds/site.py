@@ -139,6 +139,11 @@ def simulate(site: Site) -> list[list[Run]]:
     return _Simulation(site).runs
 
 
+def last_limits(site: Site) -> list[str | None]:
+    """Return Slurm's word for the last limit that held each job back, in the order of `site.jobs`."""
+    return _Simulation(site).held_by
+
+
 def first_waits(site: Site, runs: Sequence[Sequence[Run]]) -> list[int]:
     """Return the time from each job's submission to its first start [s]."""
     return [ran[0].start - job.submit for job, ran in zip(site.jobs, runs, strict=True)]
@@ -153,6 +158,17 @@ class _Promise(NamedTuple):
 
 
 _END, _NODES, _RULES, _SUBMIT = range(4)
+_WORDS = {
+    ("gpus", "user"): "QOSMaxGRESPerUser",
+    ("gpus", "account"): "AssocGrpGRES",
+    ("gpus", "qos"): "QOSGrpGRES",
+    ("gpus", "partition"): "QOSGrpGRES",
+    ("jobs", "user"): "QOSMaxJobsPerUserLimit",
+    ("jobs", "account"): "AssocGrpJobsLimit",
+    ("jobs", "qos"): "QOSGrpJobsLimit",
+    ("jobs", "partition"): "QOSGrpJobsLimit",
+}
+"""Slurm's reason words, by what a limit counts and for whom. A partition's limits are those of its QOS."""
 
 
 class _Simulation:
@@ -170,6 +186,7 @@ class _Simulation:
         self.waiting: list[int] = []
         self.running: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.runs: list[list[Run]] = [[] for _ in site.jobs]
+        self.held_by: list[str | None] = [None] * len(site.jobs)
         self.now = 0
         self.events: list[tuple[int, int, int, int]] = []
         for k, job in enumerate(site.jobs):
@@ -249,7 +266,11 @@ class _Simulation:
         failed: set[tuple[object, ...]] = set()
         for k in sorted(self.waiting, key=self._key):
             job = self.jobs[k]
-            if job.partition in closed or self._at_limit(job):
+            if job.partition in closed:
+                continue
+            limit = self._at_limit(job)
+            if limit is not None:
+                self.held_by[k] = self.held_by[k] if self.runs[k] else limit
                 continue
             # Except for preemption, free amounts only fall during a pass, so equal jobs fail alike.
             alike = job.partition, job.need(), job.nodes, job.account, job.limit
@@ -279,18 +300,18 @@ class _Simulation:
         }
         return -self.rules.tiers.get(job.partition, 0), order[self.rules.order](), job.submit, job.number
 
-    def _at_limit(self, job: Job) -> bool:
-        """Return whether a limit keeps the job from starting, regardless of free resources."""
+    def _at_limit(self, job: Job) -> str | None:
+        """Return Slurm's word for a limit that keeps the job from starting, regardless of free resources."""
         if job.array_most is not None and self.tasks[job.array] >= job.array_most:
-            return True
+            return "JobArrayTaskLimit"
         for limit in self.rules.limits:
             who = getattr(job, limit.per)
             if limit.only not in (None, who) or limit.partition not in (None, job.partition):
                 continue
             gpus, jobs = self.held[limit.per, who, limit.partition]
             if (job.gpus and gpus + job.gpus > limit.most) if limit.of == "gpus" else jobs >= limit.most:
-                return True
-        return False
+                return _WORDS[limit.of, limit.per]
+        return None
 
     def _usable(self, job: Job, start: int) -> list[int]:
         """Return the nodes in the job's partition that are up and not reserved from `start` to the job's limit."""

@@ -16,15 +16,23 @@ START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 _COLUMNS = (
     "JobID|JobIDRaw|JobName|Cluster|Submit|Eligible|Start|End|State|Elapsed|Timelimit|AllocTRES|ReqTRES|NNodes|NCPUS"
-    "|NodeList|Account|Partition|QOS|User"
+    "|NodeList|Account|Partition|QOS|User|Reason"
 )
 _STATES = {"completed": "COMPLETED", "timeout": "TIMEOUT", "node_fail": "NODE_FAIL", "preempted": "PREEMPTED"}
 
 
-def write_logs(site: Site, runs: Sequence[Sequence[Run]], folder: Path) -> None:
-    """Write the site's logs to a new folder, with times in UTC."""
+def write_logs(
+    site: Site, runs: Sequence[Sequence[Run]], folder: Path, limits: Sequence[str | None] | None = None
+) -> None:
+    """Write the site's logs to a new folder, with times in UTC.
+
+    `limits` is the word of the last limit that held each job back. By default, every Reason is None.
+    """
     folder.mkdir()
-    lines = [line for job, ran in zip(site.jobs, runs, strict=True) for line in _records(site, job, ran)]
+    words = limits or [None] * len(runs)
+    lines = [
+        line for job, ran, word in zip(site.jobs, runs, words, strict=True) for line in _records(site, job, ran, word)
+    ]
     (folder / "sacct.txt").write_text("\n".join([_COLUMNS, *lines]) + "\n")
     (folder / "nodes.txt").write_text("\n".join(_nodes(site)))
     if site.outages:
@@ -40,7 +48,7 @@ def _length(seconds: int) -> str:
     return f"{days}-" * bool(days) + f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
 
 
-def _records(site: Site, job: Job, ran: Sequence[Run]) -> list[str]:
+def _records(site: Site, job: Job, ran: Sequence[Run], word: str | None) -> list[str]:
     """Return a line for each run. A requeued job is submitted again when its run ends."""
     lines, submit = [], job.submit
     name = str(job.number) if job.array is None else f"{job.array}_{job.number - job.array}"
@@ -71,6 +79,7 @@ def _records(site: Site, job: Job, ran: Sequence[Run]) -> list[str]:
                     job.partition,
                     job.qos,
                     job.user,
+                    word or "None",
                 ]
             )
         )

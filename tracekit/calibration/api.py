@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.changes import rule_change
+from tracekit.calibration.reasons import covered_families, families_of, shown
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score, score_of_all
 from tracekit.calibration.search import Replays, search
@@ -26,6 +29,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.facts import replay_facts
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.native import kernel
 from tracekit.runs.ledger import Ledger
 from tracekit.text import alike_durations, counted, percent, shorten
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.calibration.reasons import Reason
     from tracekit.calibration.search import Tried
 
     Floats = NDArray[np.float64]
@@ -71,6 +76,13 @@ class ClusterCalibration:
     """The wait and the completion time of each job in the twin."""
     unseen: Bools
     """Mask of the jobs that are scored (n,)."""
+    rules_before: Rules | None = None
+    """Rules that the log followed before the time `since`, or None if they are unknown or did not change."""
+
+    @property
+    def since(self) -> dt.datetime | None:
+        """Time from which jobs are used, because the rules changed then (UTC, naive), or None if all jobs are used."""
+        return naive_utc(self.bench.jobs.origin) if self.bench.later else None
 
     @property
     def recorded_s(self) -> Floats:
@@ -100,13 +112,26 @@ class ClusterCalibration:
         )
 
     @property
+    def reasons(self) -> list[Reason]:
+        """The reasons that the log gives for waits, starting with the largest share of the waiting hours."""
+        return [] if self.bench.reasons is None else self.bench.reasons.summed(self.recorded_s)
+
+    @property
+    def missing_reasons(self) -> list[Reason]:
+        """Those of `reasons` whose rules the twin does not include."""
+        holds, away = self.bench.held_ms is not None, self.settings.capacity == "events"
+        covered = covered_families(self.settings.rules, holds=holds, away=away)
+        return [one for one in self.reasons if not covered & families_of(one.word)]
+
+    @property
     def twin(self) -> ClusterTwin:
         """The cluster's table in twin.toml."""
         whole = {k: v for k, v in self.score.whole.items() if k in {f.name for f in fields(Scores)}}
         return ClusterTwin(
             **{f.name: getattr(self.settings.rules, f.name) for f in fields(Rules)},
             capacity=self.settings.capacity,  # type: ignore[arg-type]  # the keys of `workbench_of`
-            jobs=len(self.bench.jobs),
+            jobs=len(self.bench.jobs) + self.bench.unused,
+            since=None if self.since is None else self.since.isoformat(),
             delays=Delays(self.bench.held_ms is not None, self.bench.startup if self.settings.delays else {}),
             grade=self.score.grade,
             scores=Scores(**whole, queue_correlation=self.score.queue_correlation),
@@ -129,11 +154,23 @@ class ClusterCalibration:
                 "waits agree (within 5 min or 25 %)"
             ),
         ]
+        if self.since is not None:
+            lines.insert(0, f"{name}: {self._changed}")
         if self.waits and not self.score.carries:
             lines.append(
                 "effects cannot be estimated, because something other than these rules decided which jobs wait"
             )
+            if (missing := shown(self.missing_reasons)) is not None:
+                lines.append(f"reasons in the log that the twin does not include: {missing}")
         return lines
+
+    @property
+    def _changed(self) -> str:
+        before = "" if self.rules_before is None else f"; rules until then: {self.rules_before.words()}"
+        return (
+            f"the rules changed at about {self.since:%Y-%m-%d %H:%M} UTC, and only jobs submitted since then are used"
+            f"{before}"
+        )
 
     def candidates(self) -> pl.DataFrame:
         """Return the candidates, closest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""
@@ -280,6 +317,8 @@ def recall(
             raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
         one = twin.cluster[name]
         bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
+        if one.since is not None:
+            bench = _since(bench, one.since, name)
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
@@ -292,6 +331,23 @@ def recall(
     return Calibration(twin, tuple(found), {})
 
 
+def _since(bench: Workbench, since: str, name: str) -> Workbench:
+    """Return the jobs of a twin submitted from a time on.
+
+    Raises
+    ------
+    UsageError
+        Too few of the twin's jobs were submitted from this time on.
+    """
+    origin, submit_ms = naive_utc(bench.jobs.origin), bench.jobs.submit_ms
+    begin_ms = (naive_utc(dt.datetime.fromisoformat(since)) - origin) // dt.timedelta(milliseconds=1)
+    first, last = (origin + dt.timedelta(milliseconds=int(ms)) for ms in submit_ms[[0, -1]])
+    if not 0 < begin_ms <= int(submit_ms[-1]):
+        what = f"{shorten(name, 40)}: since = '{since}' is not after the first and before the last submission"
+        raise UsageError(what, hint=f"submissions run from {first} to {last}")
+    return bench.since(begin_ms)
+
+
 def calibrate_jobs(
     bench: Workbench,
     name: str = UNNAMED,
@@ -300,6 +356,8 @@ def calibrate_jobs(
     ledger: Ledger | None = None,
 ) -> ClusterCalibration:
     """Return the twin of one cluster. The first jobs are used to choose its settings, and the others to score it.
+
+    If the twin is not close to the log and the rules of the log changed, only the jobs submitted since are used.
 
     If a ledger is given, each candidate is a run of that ledger.
 
@@ -312,6 +370,14 @@ def calibrate_jobs(
     replays = Replays([part.seen for part in parts])
     found = search(bench, progress, ledger, replays)
     made = graded(bench, found.best, name, waiting_share, found.tried)
+    if made.waits and made.score.grade != "close":
+        change = rule_change(bench, found.tried, progress, ledger)
+        if change is not None:
+            bench = bench.since(change.at_ms)
+            parts = _rolling_parts(bench)
+            replays = Replays([part.seen for part in parts])
+            found = search(bench, progress, ledger, replays)
+            made = replace(graded(bench, found.best, name, waiting_share, found.tried), rules_before=change.before)
     rolling = _rolling_scores(bench, parts, replays, progress, ledger)
     if rolling is None:
         return made

@@ -21,11 +21,13 @@ from tracekit.replay.run_policies import folder_names
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
+    from tracekit.calibration.reasons import Reason
     from tracekit.calibration.score import Score
     from tracekit.progress import Progress
 
@@ -53,6 +55,14 @@ class Fidelity:
     """The candidates that the calibration tried (see `ClusterCalibration.candidates`). Empty if a twin was given."""
     why_no_effect: str | None
     """Why no effects can be estimated with this replay, as a sentence without a full stop, or None if they can."""
+    since: dt.datetime | None
+    """Time from which jobs are used (see `ClusterCalibration.since`)."""
+    rules_before: str | None
+    """Description of the rules before that time."""
+    reasons: tuple[Reason, ...]
+    """The reasons that the log gives for waits (see `ClusterCalibration.reasons`)."""
+    missing_reasons: tuple[Reason, ...]
+    """Those of `reasons` whose rules the twin does not include."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,12 +71,15 @@ class Fidelity:
             "cluster": self.cluster,
             "policy": self.policy,
             "rules": self.rules,
+            "since": self.since,
+            "rules_before": self.rules_before,
             "grade": self.score.grade,
             "carries_effects": self.why_no_effect is None,
             "why_no_effect": self.why_no_effect,
             "queue_correlation": self.score.queue_correlation,
             "queue_correlation_interval": self.score.queue_interval,
             "groups": self.score.table.to_dicts(),
+            "reasons": [one._asdict() | {"in_twin": one not in self.missing_reasons} for one in self.reasons],
             "candidates": self.candidates.to_dicts(),
             "sentences": list(self.sentences),
         }
@@ -164,6 +177,10 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         queue_of(found, replayed, unseen),
         found.candidates(),
         replace(found, score=graded).why_no_effect,
+        found.since,
+        None if found.rules_before is None else found.rules_before.words(),
+        tuple(found.reasons),
+        tuple(found.missing_reasons),
         sentences,
     )
 

@@ -39,6 +39,10 @@ TWINS = Question(
         _C("gpus", "GPUs", "GPUs of the twin"),
         _C("gpus_from", "sentence", "where the number of GPUs comes from"),
         _C("why_not", "sentence", "why there is no twin, or why it supports no effects"),
+        _C("since", "time", "time from which jobs are used, because the rules changed; unknown if all jobs are used"),
+        _C("rules_before", "sentence", "the rules before that time"),
+        _C("missing_reasons", "sentence", "largest reasons for waits in the log that the twin does not include"),
+        _C("missing_share", "share", "share of the waiting hours for all such reasons; unknown if the log has none"),
     ),
 )
 QUEUE = Question(

@@ -57,18 +57,21 @@ def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
     return np.abs(replayed_s - recorded_s) <= np.maximum(AGREE_S, AGREE_SHARE * recorded_s)
 
 
+def job_distances(recorded_s: Floats, replayed_s: Floats) -> Floats:
+    """Return |log ((replayed + 5 min) / (recorded + 5 min))| for each wait (n,)."""
+    return np.abs(np.log((replayed_s + _GRAIN_S) / (recorded_s + _GRAIN_S)))
+
+
 def distance(recorded_s: Floats, replayed_s: Floats) -> float:
     """Return the distance between a replay and the log, which is 0 if all waits are equal.
 
-    The distance is the mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, plus the same expression for
-    the two mean waits. A few long waits do not dominate the first term, and the second makes total waiting hours count
-    as well.
+    The distance is the mean of `job_distances` plus the same expression for the two mean waits. A few long waits do not
+    dominate the first term, and the second makes total waiting hours count as well.
     """
     if not len(recorded_s):
         return 0.0
-    job_by_job = np.abs(np.log((replayed_s + _GRAIN_S) / (recorded_s + _GRAIN_S))).mean()
-    whole = abs(np.log((replayed_s.mean() + _GRAIN_S) / (recorded_s.mean() + _GRAIN_S)))
-    return float(job_by_job + whole)
+    whole = job_distances(recorded_s.mean(keepdims=True), replayed_s.mean(keepdims=True))
+    return float(job_distances(recorded_s, replayed_s).mean() + whole[0])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from tracekit.calibration.delays import in_time
+from tracekit.calibration.reasons import USER_GPUS, VC_GPUS, stage_shares
 from tracekit.calibration.rules import (
     Backfill,
     Estimates,
@@ -30,8 +31,8 @@ from tracekit.calibration.rules import (
     Scan,
     SiteSettings,
 )
-from tracekit.calibration.score import distance
-from tracekit.calibration.workbench import Settings, Workbench
+from tracekit.calibration.score import distance, job_distances
+from tracekit.calibration.workbench import FEWEST_JOBS, SPANS, Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.jobs import gpus_of
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
+def most_held_while_waiting(
+    jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_], named: NDArray[np.bool_] | None = None
+) -> int:
     """Return the most GPUs that one owner used while its job waited, or 0 if no owner waited while using GPUs.
 
     A limit cannot be lower than this value. If the limit often holds jobs back, it equals this value.
@@ -58,6 +61,8 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
         The owner of each job, such as `Jobs.user`, or -1 if the owner is unknown.
     among : array of bool, shape (n,)
         Jobs to learn from.
+    named : array of bool, shape (n,), optional
+        Jobs that waited for the limit. By default, any job may have waited for it.
     """
     size = gpus_of(jobs) / 1000
     known = among & (codes >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
@@ -69,7 +74,7 @@ def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.b
     most = 0.0
     for own in np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1):
         submit, start, end = jobs.submit_ms[own], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own]
-        waits = start > submit
+        waits = start > submit if named is None else (start > submit) & named[own]
         if not waits.any():
             continue
         # Usage can peak only right after a start, and a job's wait lasts until just before its own start.
@@ -171,15 +176,36 @@ def _limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
         for scan in _SCANS:
             yield replace(unlimited, quotas="partitions", scan=scan, backfill="none")
         yield replace(unlimited, quotas="partitions")
+    of_vc = len(jobs.tenants) > 1 and _may_limit(bench, VC_GPUS)
+    of_user = len(jobs.users) > 1 and _may_limit(bench, USER_GPUS)
     for scan in _SCANS:
         base = replace(_plain(unlimited), scan=scan)
-        if len(jobs.tenants) > 1:
+        if of_vc:
             for quotas in _QUOTAS:
                 yield replace(base, quotas=quotas)
-            if most := most_held_while_waiting(jobs, jobs.tenant, bench.among):
+            if most := _most_held(bench, VC_GPUS, jobs.tenant):
                 yield replace(base, limits=HoldingLimits(vc_gpus=most))
-        if len(jobs.users) > 1 and (most := most_held_while_waiting(jobs, jobs.user, bench.among)):
+        if of_user and (most := _most_held(bench, USER_GPUS, jobs.user)):
             yield replace(base, limits=HoldingLimits(user_gpus=most))
+
+
+def _may_limit(bench: Workbench, family: str) -> bool:
+    """Return whether the log may come from a scheduler with limits of a family.
+
+    If the log names the reasons of enough jobs, it also names those limits that hold jobs back.
+    """
+    reasons = bench.reasons
+    if reasons is None or int((reasons.words.is_not_null().to_numpy() & bench.among).sum()) < FEWEST_JOBS:
+        return True
+    return bool((reasons.naming(family) & bench.among).any())
+
+
+def _most_held(bench: Workbench, family: str, codes: NDArray[Any]) -> int:
+    """Return the limit that the jobs to learn from suggest, or 0 if they suggest none."""
+    named = None if bench.reasons is None else bench.reasons.naming(family)
+    if named is not None and not (named & bench.among).any():
+        named = None
+    return most_held_while_waiting(bench.jobs, codes, bench.among, named)
 
 
 def _placements(_: Workbench, best: Rules) -> Iterator[Rules]:
@@ -329,6 +355,14 @@ _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
 _STAGES = (*_RULES, "capacity", "start-up delay")
 
 
+def _stages(bench: Workbench) -> list[str]:
+    """Return the stages in the order in which they are tried: first those for which the log gives the most waiting."""
+    if bench.reasons is None:
+        return list(_STAGES)
+    shares = stage_shares(bench.reasons.summed(np.where(bench.among, bench.recorded_s, np.nan)))
+    return sorted(_STAGES, key=lambda stage: -shares.get(stage, 0.0))
+
+
 def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
     """Yield the candidates of a stage. Each candidate changes one setting of the best settings so far."""
     if stage in _RULES:
@@ -367,6 +401,8 @@ class Tried(NamedTuple):
     """Number of jobs that started in the log but never start in the replay."""
     why_not: str | None = None
     """Reason why the candidate could not be replayed."""
+    by_span: Sequence[float] = ()
+    """Sum of `score.job_distances` over all jobs submitted in each of `Workbench.spans`; empty if not replayed."""
 
 
 class Found(NamedTuple):
@@ -424,10 +460,11 @@ def search(
         No candidate can be replayed.
     """
     attempts = _Attempts(bench, progress or Progress(), ledger or Ledger(), replays or Replays())
+    stages = _stages(bench)
     (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
-        for stage in _STAGES:
+        for stage in stages:
             finalists = attempts.finalists(stage, list(_candidates(stage, bench, best.settings)), best.settings)
             for candidate in attempts.on_all(stage, finalists):
                 if _better(candidate, best):
@@ -477,7 +514,7 @@ class _Attempts:
             return self._replays.tried(bench, settings)
 
         # The jobs to learn from also identify a run, because they differ for an excerpt or a part of the log.
-        ledger = self._ledger.about(learnt=_digest(bench.among))
+        ledger = self._ledger.about(learnt=_digest(bench.among), since=str(bench.jobs.origin))
         makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
         found = ledger.results(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
@@ -491,16 +528,16 @@ def _tried(bench: Workbench, settings: Settings, learnt: list[NDArray[np.bool_]]
         why_not = {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
         return {_digest(among): why_not for among in learnt}
     recorded = bench.recorded_s
-    # A job that never starts waits at least until the log ends.
-    last = float(bench.jobs.submit_ms.max()) / 1000
-    filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
+    known = ~np.isnan(recorded)
+    filled = bench.at_least(waits)
+    sums = np.bincount(bench.spans[known], job_distances(recorded[known], filled[known]), SPANS)
     found = {}
     for among in learnt:
-        both = among & ~np.isnan(recorded)
+        both = among & known
         never = int((both & np.isnan(waits)).sum())
-        apart = distance(recorded[both], filled[both])
-        mean_s = float(filled[both].mean())
-        found[_digest(among)] = {"distance": apart, "mean_s": mean_s, "never": never, "why_not": None}
+        apart, mean_s = distance(recorded[both], filled[both]), float(filled[both].mean())
+        one = {"distance": apart, "mean_s": mean_s, "never": never, "why_not": None, "by_span": sums.tolist()}
+        found[_digest(among)] = one
     return found
 
 

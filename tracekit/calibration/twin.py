@@ -6,6 +6,7 @@ rejected if used with another Trace.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import sys
@@ -16,7 +17,7 @@ from tracekit.calibration.delays import QUANTILES
 from tracekit.calibration.rules import Rules, Seconds
 from tracekit.calibration.score import Grade  # noqa: TC001 -- read at run time, by tracekit.decode
 from tracekit.calibration.workbench import UNNAMED
-from tracekit.decode import Count, NonEmpty, Range, Text
+from tracekit.decode import Count, NonEmpty, Range, Text, abbreviated
 from tracekit.errors import UsageError, nearest
 from tracekit.replay.jobs import GPU_CLASSES
 from tracekit.replay.scenario import placement_named
@@ -74,6 +75,8 @@ class ClusterTwin(Rules):
     """Source of the capacity, a key of `CAPACITIES`."""
     jobs: Annotated[int, Range(1, 2**62)] | None = None
     """Only this many of the first jobs are used for the calibration, or all jobs if None."""
+    since: Text | None = None
+    """Of these, only the jobs submitted from this time on are used (ISO, UTC unless it has an offset)."""
     delays: Delays = field(default_factory=Delays)
     grade: Grade = "poor"
     scores: Scores | None = None
@@ -160,6 +163,9 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
         fault = one.fault()
         if fault is not None:
             raise text.error(place, fault)
+        if one.since is not None and not _is_time(one.since):
+            what = f"{abbreviated(one.since)} is not a time"
+            raise text.error((*place, "since"), what, "write it as in 2026-03-21T08:30")
         try:
             placement_named(one.placement)
         except UsageError as error:
@@ -170,6 +176,14 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
                 hint = f"{len(QUANTILES)} seconds for each of {', '.join(GPU_CLASSES)}"
                 raise text.error((*place, "delays", "startup", size), what, hint)
     return text, twin
+
+
+def _is_time(text: str) -> bool:
+    try:
+        dt.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def twin_text(twin: Twin) -> str:

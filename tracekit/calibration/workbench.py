@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.calibration.delays import delays_of_jobs, startup_delays
+from tracekit.calibration.reasons import WaitReasons
 from tracekit.calibration.score import AGREE_S
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.clusters.cluster import cluster_under
+from tracekit.replay.clusters.cluster import cluster_under, moved_cluster
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
 from tracekit.replay.jobs import recorded_times
 from tracekit.replay.registry import named_policy
@@ -45,6 +47,8 @@ _SEEN_SHARE = 0.6
 """The settings are chosen from the jobs in this first share of the time [1] and scored on the others. Our choice."""
 FEWEST_JOBS = 50
 """Minimum number of jobs in the part of a log to learn from, and in the part to score."""
+SPANS = 400
+"""Number of equal parts of the submission period in which candidates are compared. Our choice."""
 _EXCERPT, _WAITED = 20_000, 1000
 """Minimum number of jobs in an excerpt, and of jobs in it that waited longer than `AGREE_S`."""
 
@@ -189,14 +193,36 @@ class Workbench:
     """Recorded time from submission to eligibility [ms], or None if the log records no holds (n,)."""
     preempts: bool = False
     """Whether the log contains jobs that were preempted for other jobs."""
+    reasons: WaitReasons | None = None
+    """The reasons that the log gives for waits, or None if it gives none."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
     """Start-up delays by job size [s]; None to measure them on the jobs to learn from."""
+    later: bool = False
+    """Whether the jobs are only those submitted from a time on (see `since`)."""
+    lead: int = 0
+    """Number of first jobs that were submitted before the others and only fill the cluster (see `since`)."""
+    unused: int = 0
+    """Number of jobs of the log that are not used, because they ended before the others were submitted."""
     made: dict[tuple[str, bool, float], Cluster] = field(default_factory=dict)
     """Clusters already made, by capacity, whether each VC has nodes of its own, and size."""
     _held: tuple[Hashable, tuple[Jobs, Ints]] | None = field(default=None, init=False, repr=False, compare=False)
     """The latest result of `held_back`, and what it depends on."""
+
+    @property
+    def own(self) -> Bools:
+        """Mask of the jobs that do not only fill the cluster (n,)."""
+        return np.arange(len(self.jobs)) >= self.lead
+
+    @property
+    def spans(self) -> Ints:
+        """The part of the submission period in which each job was submitted, 0 to `SPANS` - 1 (n,)."""
+        return self.span_of(self.jobs.submit_ms)
+
+    def span_of(self, time_ms: Any) -> Any:
+        """Return the part of the submission period that contains a time, or each of several times [ms]."""
+        return time_ms * SPANS // (int(self.jobs.submit_ms.max()) + 1)
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
@@ -232,9 +258,62 @@ class Workbench:
         enough = max(_EXCERPT, int(np.searchsorted(waited, _WAITED)) + 1)
         if enough >= len(learn) / 2:
             return None
-        rows = np.arange(learn[enough - 1] + 1)
-        held = None if self.held_ms is None else self.held_ms[rows]
-        return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
+        return self.rows(np.arange(learn[enough - 1] + 1))
+
+    def rows(self, chosen: Ints) -> Workbench:
+        """Return the workbench of the chosen jobs, with the delays measured on all jobs to learn from."""
+        return replace(
+            self,
+            jobs=self.jobs.rows(chosen),
+            among=self.among[chosen],
+            held_ms=None if self.held_ms is None else self.held_ms[chosen],
+            reasons=None if self.reasons is None else self.reasons.rows(chosen),
+            delays=self.startup,
+        )
+
+    def since(self, begin_ms: int) -> Workbench:
+        """Return the workbench of the jobs submitted from a time on, in a cluster as full as it was in the log then.
+
+        The first jobs of the result were submitted earlier (see `lead`). Those that ran at `begin_ms` have the rest of
+        their run time left, and those that waited still wait. Their recorded times are unknown, so they are neither
+        scored nor used for learning. All times count from `begin_ms`.
+        """
+        jobs = self.jobs
+        started = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > begin_ms)
+        earlier = started & (jobs.submit_ms < begin_ms)
+        made = self.rows(np.flatnonzero(earlier | (jobs.submit_ms >= begin_ms)))
+        own, lead = made.jobs, int(earlier.sum())
+        first = np.arange(len(own)) < lead
+        ran_ms = np.where(first, np.maximum(begin_ms - own.recorded_start_ms, 0), 0)
+        left_ms = np.where(ran_ms > 0, np.minimum(own.work_ms, own.recorded_end_ms - begin_ms), own.work_ms)
+
+        def moved(times: Ints) -> Ints:
+            return np.where(first | (times < 0), -1, times - begin_ms)
+
+        later = replace(
+            own,
+            origin=own.origin + dt.timedelta(milliseconds=begin_ms),
+            submit_ms=np.maximum(own.submit_ms - begin_ms, 0),
+            work_ms=left_ms,
+            limit_ms=np.where(own.limit_ms < 0, -1, np.maximum(own.limit_ms - ran_ms, left_ms)),
+            recorded_start_ms=moved(own.recorded_start_ms),
+            recorded_end_ms=moved(own.recorded_end_ms),
+        )
+        held = made.held_ms
+        if held is not None:
+            held = np.where(first, np.maximum(own.submit_ms + held - begin_ms, 0), held)
+        return replace(
+            made,
+            jobs=later,
+            clusters={name: _made_since(make, begin_ms) for name, make in self.clusters.items()},
+            among=learning_part(later),
+            held_ms=held,
+            delays=None,
+            made={},
+            later=True,
+            lead=lead,
+            unused=len(jobs) - len(own),
+        )
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
         """Return the jobs with the times from which they compete for GPUs, and the index of each job in `jobs`."""
@@ -283,6 +362,11 @@ class Workbench:
         outcome, order = self.replay(settings, policy, models)
         return self.times_of(outcome, order)
 
+    def at_least(self, waits_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return replayed waits, in which a job that never starts waits at least until the last submission [s] (n,)."""
+        submit_s = self.jobs.submit_ms / 1000
+        return np.where(np.isnan(waits_s), submit_s.max() - submit_s, waits_s)
+
     def times_of(self, outcome: Outcome, order: Ints) -> JobTimes:
         """Return the times of a schedule. `order` is the index in `jobs` of each row."""
 
@@ -305,6 +389,17 @@ class Workbench:
     def recorded_s(self) -> NDArray[np.float64]:
         """Recorded wait, first start minus submission [s], or NaN if unknown (n,)."""
         return self.recorded.queue_s
+
+
+def learning_part(jobs: Jobs) -> Bools:
+    """Return a mask of the jobs to learn from: those with a known start in the first part of the time (n,)."""
+    known = jobs.recorded_start_ms >= jobs.submit_ms
+    return known & (jobs.submit_ms < _SEEN_SHARE * int(jobs.submit_ms.max()))
+
+
+def _made_since(make: Callable[[bool, float], Cluster], begin_ms: int) -> Callable[[bool, float], Cluster]:
+    """Return a function that makes a cluster whose times count from `begin_ms`."""
+    return lambda partitioned, size: moved_cluster(make(partitioned, size), begin_ms)
 
 
 def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
@@ -332,12 +427,11 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     """
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
     known = jobs.recorded_start_ms >= jobs.submit_ms
-    last = int(jobs.submit_ms.max())
-    if not last and len(jobs) >= 2 * FEWEST_JOBS:
+    if not int(jobs.submit_ms.max()) and len(jobs) >= 2 * FEWEST_JOBS:
         raise UsageError(
             "all jobs were submitted at the same time, so the log cannot be split by time", where=trace.path
         )
-    seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
+    seen = learning_part(jobs)
     for what, count in (("first", seen), ("last", known & ~seen)):
         if int(count.sum()) < FEWEST_JOBS:
             raise UsageError(
@@ -350,7 +444,8 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
         if trace.has("nodes") and trace.has("node_events"):
             makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
-    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
+    reasons = WaitReasons.of(trace, jobs)
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), reasons, seed=seed)
 
 
 def _preempts(trace: Trace, cluster: str | None) -> bool:

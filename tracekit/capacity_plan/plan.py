@@ -210,7 +210,7 @@ def plan_cluster(
         return reason
     bench, settings = found.bench, found.settings
     jobs = bench.jobs
-    starts = ~np.isnan(found.twin_s)
+    starts = ~np.isnan(found.twin_s) & bench.own
     group = question.group.among(jobs) & starts
     if int(group.sum()) < _FEWEST_JOBS:
         what = f"the twin starts {int(group.sum())} of {question.group.words}; a plan needs at least {_FEWEST_JOBS}"

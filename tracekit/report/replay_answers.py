@@ -15,6 +15,7 @@ from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.calibration.effect import HEADLINES, TwinEffect, total_effect
 from tracekit.calibration.fidelity import queue_of
 from tracekit.calibration.questions import EFFECTS, QUEUE, TWIN_QUESTIONS, TWINS
+from tracekit.calibration.reasons import shown
 from tracekit.calibration.twin import CAPACITIES
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion
@@ -85,6 +86,10 @@ def _twin(one: TwinReplays, tenant: Tenant) -> dict[str, Any]:
         "gpus": found.bench.cluster(found.settings).total_gpus,
         "gpus_from": CAPACITIES[found.settings.capacity],
         "why_not": found.why_no_effect,
+        "since": found.since,
+        "rules_before": None if found.rules_before is None else found.rules_before.words(tenant),
+        "missing_reasons": shown(found.missing_reasons),
+        "missing_share": sum(one.waiting_share for one in found.missing_reasons) if found.reasons else None,
     }
 
 

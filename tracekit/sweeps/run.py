@@ -18,6 +18,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
+from tracekit.replay.clusters.cluster import moved_cluster, moved_times
 from tracekit.replay.facts import content_of_trace, policy_facts, replay_facts
 from tracekit.replay.jobs import RECORDED, TWIN
 from tracekit.replay.scenario import placement_named
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.calibration.workbench import JobTimes, Workbench
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.scenario import Scenario
     from tracekit.sweeps.file import SweepRun
@@ -231,10 +231,9 @@ def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
         return bench
     begin = int(submit[rows[0]])
     jobs = _moved_jobs(bench.jobs.rows(rows), begin, run.load)
-    held = None if bench.held_ms is None else bench.held_ms[rows]
     key = (found.settings.capacity, found.settings.rules.partitioned, found.settings.size)
-    made = {key: _moved_cluster(bench.cluster(found.settings), begin, run.load)}
-    return replace(bench, jobs=jobs, among=bench.among[rows], held_ms=held, delays=bench.startup, made=made)
+    made = {key: moved_cluster(bench.cluster(found.settings), begin, run.load)}
+    return replace(bench.rows(rows), jobs=jobs, made=made)
 
 
 def _since_origin(jobs: Jobs, text: str | None) -> float | None:
@@ -248,31 +247,7 @@ def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
     return replace(
         jobs,
         origin=jobs.origin + begin_ms * _MS,
-        submit_ms=_moved(jobs.submit_ms, begin_ms, load),
+        submit_ms=moved_times(jobs.submit_ms, begin_ms, load),
         recorded_start_ms=unknown,
         recorded_end_ms=unknown,
     )
-
-
-def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
-    """Return a cluster whose times are moved like its jobs' times, in its state when the jobs begin."""
-    quota_ms, change_ms = (_moved(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
-    holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
-    past = change_ms <= 0
-    absent = cluster.absent.copy()
-    for node, up in zip(cluster.change_node[past].tolist(), cluster.change_up[past].tolist(), strict=True):
-        absent[node] = 1 - up
-    return replace(
-        cluster,
-        quota_ms=quota_ms[holds:],
-        quota=cluster.quota[holds:],
-        change_ms=change_ms[~past],
-        change_node=cluster.change_node[~past],
-        change_up=cluster.change_up[~past],
-        change_kills=None if cluster.change_kills is None else cluster.change_kills[~past],
-        absent=absent,
-    )
-
-
-def _moved(times: Ints, begin_ms: int, load: float) -> Ints:
-    return np.floor((times - begin_ms) / load + 0.5).astype(np.int64)

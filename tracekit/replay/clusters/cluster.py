@@ -209,6 +209,31 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
     )
 
 
+def moved_cluster(cluster: Cluster, begin_ms: int, load: float = 1.0) -> Cluster:
+    """Return a cluster whose times are moved by `moved_times`, in its state at `begin_ms`."""
+    quota_ms, change_ms = (moved_times(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
+    holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
+    past = change_ms <= 0
+    absent = cluster.absent.copy()
+    for node, up in zip(cluster.change_node[past].tolist(), cluster.change_up[past].tolist(), strict=True):
+        absent[node] = 1 - up
+    return replace(
+        cluster,
+        quota_ms=quota_ms[holds:],
+        quota=cluster.quota[holds:],
+        change_ms=change_ms[~past],
+        change_node=cluster.change_node[~past],
+        change_up=cluster.change_up[~past],
+        change_kills=None if cluster.change_kills is None else cluster.change_kills[~past],
+        absent=absent,
+    )
+
+
+def moved_times(times: NDArray[np.int64], begin_ms: int, load: float = 1.0) -> NDArray[np.int64]:
+    """Return times that count from `begin_ms` and are divided by the load [ms]."""
+    return np.floor((times - begin_ms) / load + 0.5).astype(np.int64)
+
+
 def check_factor(gpus: float | None) -> float:
     """Return the factor by which the number of nodes is multiplied, by default 1.
 

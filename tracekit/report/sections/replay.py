@@ -14,6 +14,7 @@ from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, labe
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.through_time import gpu_lines
+from tracekit.report.times import start_of_day
 from tracekit.text import alike_durations, count, counted, duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
@@ -28,16 +29,16 @@ _NAMED = 3
 _MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
-def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def twins_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say which scheduling rules best explain each cluster's log, and which clusters have effects."""
-    parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40)) for row in rows[:_NAMED]]
+    parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40), facts) for row in rows[:_NAMED]]
     if len(rows) > _NAMED:
         told = sum(bool(row["effects_told"]) for row in rows)
         parts.append(f"Effects of changes are reported for {told} of the {len(rows)} clusters.")
     return " ".join(parts)
 
 
-def _twin(row: Row, name: str) -> str:
+def _twin(row: Row, name: str, facts: TraceFacts) -> str:
     if row["grade"] is None:
         return f"{name}: cannot tell, because the cluster could not be simulated: {row['why_not']}."
     if not row["waiting_share"]:
@@ -45,11 +46,23 @@ def _twin(row: Row, name: str) -> str:
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
+    missing = "" if row["effects_told"] else row.get("missing_reasons") or ""
     return (
         f"{name}{share} is best explained by these rules: {row['rules']}. Can this simulation be trusted?"
         f" {trust.capitalize()}: its mean wait in the log's last part is {twin}, the recorded one {log} (grade"
         f" {row['grade']})."
+        + _change(row, facts)
+        + (missing and f" The log gives reasons for waiting that this simulation does not include: {missing}.")
     )
+
+
+def _change(row: Row, facts: TraceFacts) -> str:
+    """Say when the rules changed, if they did."""
+    if row.get("since") is None:
+        return ""
+    before = f" Until then, they were: {row['rules_before']}." if row["rules_before"] else ""
+    when = start_of_day(row["since"], facts)
+    return f" The rules changed on about {when}, and only the jobs submitted since then are simulated.{before}"
 
 
 _TRUST = {"close": "yes", "fair": "likely"}
