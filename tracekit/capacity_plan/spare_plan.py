@@ -165,7 +165,8 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         "recorded": "nodes drawn from the log without replacement, with outages at the recorded times",
         "model": (
             "nodes drawn with replacement; all outages are shifted by the same random time and wrap around, so faults "
-            "that occurred together stay together"
+            "that occurred together stay together; a node that is drawn again gets another shift, so that it does not "
+            "fail together with its copy"
         ),
         "intervals": (
             f"{share} of the {question.resamples} draws lie inside; the intervals cover which nodes a job gets, "
