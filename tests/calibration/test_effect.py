@@ -86,6 +86,17 @@ def test_days_that_differ_and_a_twin_that_errs_widen_the_interval() -> None:
     assert erring.high_s == pytest.approx(same.changed_s * 1.2)
 
 
+def test_months_that_differ_widen_the_interval_around_the_effect_in_the_log() -> None:
+    # The wait halves; in drawn months, it falls to a quarter, an eighth (the median) or a 32nd.
+    days = [k // 2 for k in range(16)]
+    months = np.log([1 / 4, 1 / 8, 1 / 32])
+    found = told(effect_of_times("all", "c", "queue", jobs([100] * 16, [100] * 16, days), times([50] * 16), months))
+    assert [found.low_s, found.changed_s, found.high_s] == pytest.approx([50 / 4, 50, 50 * 2])
+    # A twin that waits a fifth too long adds its error, either way.
+    found = told(effect_of_times("all", "c", "queue", jobs([100] * 16, [120] * 16, days), times([60] * 16), months))
+    assert [found.low_s, found.changed_s, found.high_s] == pytest.approx([50 / 4 / 1.2, 50, 50 * 2 * 1.2])
+
+
 def test_effects_of_clusters_add_up_job_by_job() -> None:
     """30 jobs from 100 s to 40 s and 10 jobs from 500 s to 460 s: the mean of 40 goes from 200 s to 145 s."""
     first = told(effect_of_times("Venus", "c", "queue", jobs([100] * 30, [100] * 30), times([40] * 30)))

@@ -45,7 +45,7 @@ def test_the_command_writes_and_shows_a_plan(helios: Trace, twin: Path, tmp_path
     facts = json.loads((out / "plan.json").read_text())
     assert list(facts) == [
         "cluster", "target", "recorded", "capacity", "more", "answer", "answers", "growth_of_log", "sentences",
-        "assumptions", "resamples", "interval_share", "seed",
+        "assumptions", "resamples", "interval_share", "covers_further_month", "seed",
     ]  # fmt: skip
     assert facts["cluster"] == "Venus"
     assert facts["target"] == {"text": "p90<=1h", "metric": "p90", "limit_s": 3600.0, "for": "all jobs"}
@@ -60,6 +60,7 @@ def test_the_command_writes_and_shows_a_plan(helios: Trace, twin: Path, tmp_path
     assert answer["cost_per_day"] == pytest.approx(answer["owning_cost_per_day"] + answer["waiting_cost_per_day"])
     assert [s for s in facts["sentences"] if "total cost of owning and waiting is lowest" in s and s in done.stdout]
     assert "first in, first out" in done.stdout
+    assert f"{facts['recorded']['nodes']} (log)" in done.stdout
     picture = (out / "plan.svg").read_text()
     assert picture.startswith("<svg")
     assert "target 1 h" in picture

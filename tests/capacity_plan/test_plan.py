@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.api import ClusterCalibration
 
 DAY = 86_400
+WAITS = ("mean_wait_s", "mean_wait_low_s", "mean_wait_high_s")
 
 
 def made(found: ClusterCalibration, **given: Any) -> CapacityPlan:
@@ -65,14 +66,11 @@ def test_a_plan_by_hand(golden: Golden) -> None:
         assert row["mean_wait_low_s"] == row["mean_wait_s"] == row["mean_wait_high_s"]
     assert (plan.answers[0].found.number, plan.answers[0].found.low, plan.answers[0].found.high) == (2, 2, 2)
     golden(plan.sentences[0])
+    # A mean below a second counts as one.
+    assert [row.pop("recorded_mean_wait_s") for row in plan.more] == [3600.0] * 3
     assert plan.more == [
-        {
-            "model": None,
-            "more_nodes": 1,
-            "nodes": 2,
-            **{f"mean_wait_change_{k}": -2400.0 for k in ("s", "low_s", "high_s")},
-            **{f"p90_wait_change_{k}": -3600.0 for k in ("s", "low_s", "high_s")},
-        }
+        {"model": None, "more_nodes": more, "nodes": 1 + more, **dict.fromkeys(WAITS, pytest.approx(wait))}
+        for more, wait in ((1, 1200.0), (2, 1.0), (4, 1.0))
     ]
     assert plan.recorded["mean_wait_s"] == plan.recorded["twin_mean_wait_s"] == 3600
 
@@ -247,7 +245,9 @@ def test_nodes_of_each_gpu_model_vary_together_or_alone(golden: Golden) -> None:
     assert [(r["by_model"], r["gpus"]) for r in every.capacity] == [
         ({"A": 1, "B": 1}, 12), ({"A": 2, "B": 2}, 24), ({"A": 3, "B": 3}, 36),
     ]  # fmt: skip
-    assert [(r["model"], r["more_nodes"]) for r in every.more] == [(None, 1), ("A", 1), ("B", 1)]
+    assert [(r["model"], r["more_nodes"], r["nodes"]) for r in every.more] == [
+        (model, more, 4 + more) for model in (None, "A", "B") for more in (1, 2, 4)
+    ]
     alone = made(twin, numbers=(1, 3), model="B", resamples=5, target=wait_target("p90<=1h"))
     assert [(r["by_model"], r["nodes"]) for r in alone.capacity] == [({"A": 2, "B": 1}, 3), ({"A": 2, "B": 3}, 5)]
     golden(alone.sentences[0])
@@ -271,9 +271,97 @@ def test_a_queue_that_lasts_over_days_is_named_where_drawn_days_do_not_have_it(g
         start.append(max(at, free))
         free = start[-1] + run
     plan = made(twin_of(rows, start, make_cluster([8])), numbers=(1,), resamples=40)
-    assert len(plan.caveats) == 1
-    golden(plan.caveats[0])
-    assert made(daily(), numbers=(1,), resamples=5).caveats == ()
+    assert plan.lasting is not None
+    assert plan.lasting in plan.sentences
+    assert not any("a further month" in sentence for sentence in plan.sentences)
+    assert plan.to_dict()["covers_further_month"] is False
+    golden(plan.lasting)
+    alike = made(daily(), numbers=(1,), resamples=5)
+    assert (alike.lasting, alike.to_dict()["covers_further_month"]) == (None, True)
+    assert sum("a further month" in sentence for sentence in alike.sentences) == 1
+
+
+def test_no_gain_is_larger_than_the_wait_in_the_log(golden: Golden) -> None:
+    # Days that fill two nodes for 36 h and for 4 h in turn: in the log each queue is gone after a day, but in drawn
+    # months, several long days in a row let it grow over weeks.
+    rows = [(d * DAY + 60 * k, 8, 7200.0 if d % 2 == 0 else 800.0) for d in range(20) for k in range(36)]
+    rows.append((20 * DAY, 1, 1.0))
+    free, start = [0.0, 0.0], []
+    for at, _, run in rows:
+        start.append(max(at, min(free)))
+        free[free.index(min(free))] = start[-1] + run
+    plan = made(twin_of(rows, start, make_cluster([8, 8])), target=wait_target("mean<=2h"), resamples=10)
+    (today,) = [row for row in plan.capacity if row["nodes"] == 2]
+    fourth = next(row for row in plan.capacity if row["nodes"] == 3)
+    log = plan.recorded["mean_wait_s"]
+    assert today["mean_wait_s"] == pytest.approx(log, rel=0.01)
+    assert today["mean_wait_high_s"] - fourth["mean_wait_high_s"] > log
+    for row in plan.more:
+        assert row["recorded_mean_wait_s"] == pytest.approx(log)
+        assert 0 < row["mean_wait_low_s"] <= row["mean_wait_s"] <= row["mean_wait_high_s"]
+    # The same jobs on three nodes.
+    free, waits = [0.0] * 3, []
+    for at, _, run in rows:
+        waits.append(max(at, min(free)) - at)
+        free[free.index(min(free))] = at + waits[-1] + run
+    assert plan.more[0]["mean_wait_s"] == pytest.approx(np.mean(waits), rel=0.01)
+    golden(s for s in plan.sentences if "more: " in s or "intervals" in s)
+
+
+def test_quotas_that_stay_as_they_are_are_an_answer_of_their_own(golden: Golden) -> None:
+    # Each of two VCs may use half of two nodes; only a waits: three 8-GPU jobs at noon, one after the other.
+    rows = [(d * DAY + 12 * 3600, 8, 3600.0) for d in range(8) for _ in range(3)]
+    rows += [(d * DAY + 15 * 3600 + 60 * k, 1, 1.0) for d in range(8) for k in range(20)]
+    rows.append((8 * DAY, 1, 1.0))
+    start = [row[0] + (3600.0 * (k % 3) if k < 24 else 0) for k, row in enumerate(rows)]
+    vc = ["a"] * 24 + ["b"] * 161
+    cluster = make_cluster([8, 8], quota={"a": 8, "b": 8})
+    twin = twin_of(rows, start, cluster, vc=vc, rules=Rules(scan="skip", quotas="limits"))
+    asked = {"target": wait_target("mean<=30min"), "group": JobGroup(size="8"), "numbers": (2, 4, 6), "resamples": 5}
+    plan = made(twin, **asked)
+    (answer,) = plan.answers
+    assert answer.found.number == 4
+    assert answer.fixed is not None
+    assert (answer.fixed.number, answer.fixed.best) == (None, 3600)
+    assert plan.to_dict()["answer"]["fixed_quotas"] == {"nodes": None, "nodes_low": None, "nodes_high": None}
+    # Two nodes more are 8 GPUs more for a, or none.
+    (two,) = [row for row in plan.more if row["more_nodes"] == 2]
+    assert [two[name] for name in WAITS] == pytest.approx([1200, 1200, 3600])
+    golden(plan.sentences[0])
+    assert made(daily(), target=wait_target("mean<=30min"), numbers=(1, 2), resamples=5).answers[0].fixed is None
+
+
+def test_a_plan_that_contradicts_the_log_says_why(golden: Golden) -> None:
+    target, group = wait_target("mean<=65min"), JobGroup(size="8")
+    found = daily()
+    assert made(found, target=target, group=group, numbers=(1,), resamples=5).caveats == ()
+    # The log waited a fifth longer than the twin does: 72 min.
+    jobs = found.bench.jobs
+    late = jobs.submit_ms + (jobs.recorded_start_ms - jobs.submit_ms) * 6 // 5
+    slow = graded(
+        replace(found.bench, jobs=replace(jobs, recorded_start_ms=late)), Settings(Rules(), "stated", delays=False)
+    )
+    plan = made(slow, target=target, group=group, numbers=(1, 2), resamples=5)
+    assert plan.answers[0].found.number == 1
+    assert plan.recorded["mean_wait_s"] == 4320
+    # The second node came after four of eight days, in which jobs waited 0, 1 and 2 h, and then 0, 0 and 1 h.
+    rows = [(d * DAY + 12 * 3600, 8, 3600.0) for d in range(8) for _ in range(3)]
+    rows += [(d * DAY + 15 * 3600 + 60 * k, 1, 1.0) for d in range(8) for k in range(20)]
+    rows.append((8 * DAY, 1, 1.0))
+    start = [row[0] + (3600.0 * (k % 3 // (1 + (k >= 12))) if k < 24 else 0) for k, row in enumerate(rows)]
+    grown = make_cluster([8, 8], absent=[1], changes=[(4 * DAY, 1, True)])
+    joined = made(
+        twin_of(rows, start, grown), target=wait_target("mean<=30min"), group=group, numbers=(2,), resamples=5
+    )
+    assert joined.answers[0].found.number == 2
+    assert joined.recorded["mean_wait_s"] == 2400
+    # On an incomplete last day, three jobs wait that no other day has.
+    rows = [(d * DAY + 3600 * k, 8, 60.0) for d in range(6) for k in range(20)]
+    rows += [(6 * DAY + 3600, 8, 36_000.0)] * 4
+    start = [row[0] + max(k - 120, 0) * 36_000.0 for k, row in enumerate(rows)]
+    last = made(twin_of(rows, start, make_cluster([8])), target=wait_target("mean<=10min"), numbers=(1,), resamples=5)
+    assert last.answers[0].found.number == 1
+    golden([plan.caveats[0], joined.caveats[0], last.caveats[0]])
 
 
 def test_jobs_that_the_twin_never_starts_are_left_out_and_named(golden: Golden) -> None:

@@ -56,15 +56,22 @@ def _numbered(jobs: list[Job]) -> list[Job]:
     return [job._replace(number=1000 + k) for k, job in enumerate(jobs)]
 
 
-def _jobs(random: np.random.Generator, part: Part) -> list[Job]:
+def make_long_site(seed: int, load: float, months: int) -> Site:
+    """Return a site of several months of `DAYS` days. Its load varies by chance from month to month."""
+    part = Part("gpu", 12, load, 1500 * months)
+    jobs = _jobs(np.random.default_rng([seed, months]), part, DAYS * months)
+    return Site([Node(f"gpu{k:02}", 8, 64, 512, ("gpu",)) for k in range(part.nodes)], _numbered(jobs))
+
+
+def _jobs(random: np.random.Generator, part: Part, days: int = DAYS) -> list[Job]:
     """Sample a partition's jobs, by day and night, with lognormal run times and limits of 1.2 to 8 times these."""
-    hours = random.uniform(0, DAYS * 24, 4 * part.jobs)
+    hours = random.uniform(0, days * 24, 4 * part.jobs)
     daily = 0.6 + 0.4 * np.sin((hours % 24 - 8) / 24 * 2 * np.pi)
     submit = np.sort(hours[random.random(len(hours)) < daily][: part.jobs] * 3600).astype(int)
     count = len(submit)
     gpus = random.choice(_SIZES, count, p=[0.5, 0.15, 0.15, 0.17, 0.03])
     run = np.clip(random.lognormal(8.5, 1.4, count), 30, 3 * DAY)
-    run = np.clip(run * part.load * part.nodes * 8 * DAYS * DAY / (gpus * run).sum(), 5, 3 * DAY)
+    run = np.clip(run * part.load * part.nodes * 8 * days * DAY / (gpus * run).sum(), 5, 3 * DAY)
     limit = -(-run * random.choice([1.2, 2.0, 4.0, 8.0], count) // 60) * 60
     limit = np.maximum(np.minimum(limit, 4 * DAY), run)  # the partition's MaxTime
     user = random.choice(_USERS, count, p=np.arange(_USERS, 0, -1) / (_USERS * (_USERS + 1) / 2))

@@ -381,6 +381,29 @@ class _Simulation:
         return None
 
 
+def with_nodes(site: Site, more: int, partition: str | None = None) -> Site:
+    """Return the site with copies of its first nodes, or without its last ones, of one partition or of all.
+
+    A copy is down or reserved when its original is.
+    """
+    own = [k for k, node in enumerate(site.nodes) if partition is None or partition in node.partitions]
+    gone = set(own[more:]) if more < 0 else set()
+    places = [k for k in range(len(site.nodes)) if k not in gone] + [own[k % len(own)] for k in range(more)]
+    copies = {k: [new for new, old in enumerate(places) if old == k] for k in range(len(site.nodes))}
+    names = Counter[str]()
+    nodes = []
+    for k in places:
+        name = site.nodes[k].name
+        nodes.append(site.nodes[k]._replace(name=f"{name}-{names[name] + 1}" if names[name] else name))
+        names[name] += 1
+    return replace(
+        site,
+        nodes=nodes,
+        reservations=[r._replace(nodes=tuple(new for k in r.nodes for new in copies[k])) for r in site.reservations],
+        outages=[o._replace(node=new) for o in site.outages for new in copies[o.node]],
+    )
+
+
 def changed(site: Site, **rules: object) -> Site:
     """Return the site under changed rules from the beginning."""
     return replace(site, rules=replace(site.rules, **rules), later=None)  # type: ignore[arg-type]  # names are those of Rules

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tracekit
-from tests.worlds.kinds import KNOWN, OUTSIDE, make_site
-from tests.worlds.site import Job, Limit, Node, Outage, Reservation, Rules, Run, Site, changed, simulate
+from tests.worlds.kinds import DAYS, KNOWN, OUTSIDE, make_long_site, make_site
+from tests.worlds.site import Job, Limit, Node, Outage, Reservation, Rules, Run, Site, changed, simulate, with_nodes
 from tests.worlds.slurm_dump import START, write_logs
 
 if TYPE_CHECKING:
@@ -190,6 +190,26 @@ def test_a_change_is_the_same_site_under_other_rules() -> None:
     assert changed(planted, backfill="easy").rules == Rules(backfill="easy")
     assert changed(planted, backfill="easy").later is None
     assert planted.later is not None
+
+
+def test_more_and_fewer_nodes_keep_partitions_outages_and_reservations() -> None:
+    nodes = [Node("a", 8, 16, 100, ("gpu",)), Node("b", 8, 16, 100, ("rush",)), Node("c", 8, 16, 100, ("rush",))]
+    planted = Site(nodes, [], outages=[Outage(1, 2, 1)], reservations=[Reservation(5, 6, (0, 1, 2))])
+    more = with_nodes(planted, 3, "rush")
+    assert [node.name for node in more.nodes] == ["a", "b", "c", "b-2", "c-2", "b-3"]
+    assert [node.partitions for node in more.nodes] == [("gpu",), *[("rush",)] * 5]
+    assert more.outages == [Outage(1, 2, 1), Outage(1, 2, 3), Outage(1, 2, 5)]
+    assert sorted(more.reservations[0].nodes) == [0, 1, 2, 3, 4, 5]
+    fewer = with_nodes(planted, -2, "rush")
+    assert (fewer.nodes, fewer.outages, fewer.reservations[0].nodes) == (nodes[:1], [], (0,))
+    assert with_nodes(planted, 0) == planted
+
+
+def test_a_site_of_many_months_is_loaded_evenly_over_all_of_them() -> None:
+    planted = make_long_site(0, 0.8, 3)
+    assert max(j.submit for j in planted.jobs) == pytest.approx(3 * DAYS * 86_400, rel=0.01)
+    # A tenth of the load is in the part of long jobs that is beyond three days and cut off.
+    assert 0.7 < sum(j.gpus * j.run for j in planted.jobs) / (96 * 3 * DAYS * 86_400) < 0.8
 
 
 def test_what_a_site_dumps_is_what_happened(tmp_path: Path) -> None:

@@ -104,11 +104,17 @@ def jobs_of(found: ClusterCalibration) -> TwinJobs:
 
 
 def effect_of_times(
-    cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes
+    cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes, months: Floats | None = None
 ) -> TwinEffect | str:
     """Return the effect of a change whose times are known, or the reason why there is no effect to report.
 
     Means are over jobs that start (or end) in the log, in the twin and with the change.
+
+    Parameters
+    ----------
+    months : array of float, optional
+        Log ratios of the two means in months whose days are drawn from the log. Their deviations from the median then
+        replace the resampled days. They are larger if one queue changes how the next one builds up (R,).
     """
     recorded, twin, new = (getattr(times, f"{headline}_s") for times in (jobs.recorded, jobs.twin, changed))
     both = ~np.isnan(recorded) & ~np.isnan(twin) & ~np.isnan(new)
@@ -119,7 +125,9 @@ def effect_of_times(
     ratio = _ratio(sums[:, 2].sum(), sums[:, 1].sum(), sums[:, 0].sum())
     unseen = jobs.unseen & ~np.isnan(recorded) & ~np.isnan(twin)
     own = _sums(jobs.days[unseen], twin[unseen], twin[unseen], recorded[unseen])
-    resampled = mean * np.exp(_log_ratios(float(np.log(ratio)), sums, own))
+    point = float(np.log(ratio))
+    ratios = None if months is None else point + months - np.median(months)
+    resampled = mean * np.exp(_log_ratios(point, sums, own, ratios))
     return _effect(cluster, change, headline, int(both.sum()), mean, mean * ratio, resampled)
 
 
@@ -162,10 +170,13 @@ def _ratio(above: float, below: float, jobs: float) -> float:
     return float(max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S))
 
 
-def _log_ratios(point: float, sums: Floats, own: Floats) -> Floats:
+def _log_ratios(point: float, sums: Floats, own: Floats, months: Floats | None) -> Floats:
     """Return the log ratio in each resample, plus the twin's own error with a random sign (R,)."""
     random = np.random.default_rng(0)
-    ratios = _resampled(random, sums, 2, 1) if len(sums) >= FEWEST_DAYS else np.full(_RESAMPLES, point)
+    if months is not None:
+        ratios = random.choice(months, _RESAMPLES)
+    else:
+        ratios = _resampled(random, sums, 2, 1) if len(sums) >= FEWEST_DAYS else np.full(_RESAMPLES, point)
     errors = _resampled(random, own, 1, 3) if len(own) >= FEWEST_DAYS else np.zeros(_RESAMPLES)
     return ratios + random.choice([-1.0, 1.0], _RESAMPLES) * errors
 

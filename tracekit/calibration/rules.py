@@ -145,6 +145,11 @@ class Rules:
         """Whether each VC has nodes of its own."""
         return self.quotas == "partitions"
 
+    @property
+    def pooled(self) -> bool:
+        """Whether VCs have quotas on nodes that all of them share."""
+        return self.quotas in _POOLED
+
     def fault(self) -> str | None:
         """Return why these rules cannot be replayed together, or None if they can."""
         if self.site is None:
@@ -155,7 +160,7 @@ class Rules:
         return "site allows only order (without preemption) and estimates next to it"
 
     def _fault_without_site(self) -> str | None:
-        quotas, limits = self.quotas in _POOLED, self.limits
+        quotas, limits = self.pooled, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "use only one of quotas, user_gpus and vc_gpus"
         limited = quotas or bool(limits)
@@ -191,7 +196,7 @@ class Rules:
             return self._site_policy(self.site)
         given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
         user, vc = self.limits.user_gpus, self.limits.vc_gpus
-        if self.quotas in _POOLED or self.limits:
+        if self.pooled or self.limits:
             name = "limits"
             given |= {"of": "user" if user else "vc", "gpus": user or vc, "lend": _POOLED.get(self.quotas, "never")}
         elif self.order == "priority":
@@ -232,7 +237,7 @@ class Rules:
             return "jobs may pass a job that cannot start"
         if self.queues != "one":
             return f"a job that cannot start holds up jobs of the same {_QUEUES[self.queues]}"
-        if self.quotas in _POOLED or self.limits or self.order.startswith("fair-share"):
+        if self.pooled or self.limits or self.order.startswith("fair-share"):
             return "a job that cannot start holds up jobs of the same {tenant.one} or user"
         return "a job that cannot start holds up all later jobs"
 
@@ -251,7 +256,7 @@ class Rules:
         """
         if self.site is not None:
             return self.site.limit_words
-        found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
+        found = [_QUOTAS[self.quotas]] if self.pooled else []
         if self.limits.user_gpus:
             found.append(f"a user uses at most {self.limits.user_gpus:,} GPUs")
         if self.limits.vc_gpus:

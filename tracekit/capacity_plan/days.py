@@ -1,8 +1,10 @@
-"""Resampled months of the log's jobs: whole submission days, drawn with replacement and joined.
+"""The log's jobs in recorded order, and further months of them: whole days, drawn with replacement and joined.
 
-A day is 24 hours, counted from the first submission of the log. Each day of the window is one day of the log, drawn
-with replacement. If the log has at least three weeks, a day is replaced only by days at the same position in the week.
-Some warm-up days before the window are drawn in the same way. They fill the cluster and are not measured.
+A day is 24 hours, counted from the first submission of the log. For a further month, as many days as the log has are
+drawn from the log with replacement, and the days of the month are drawn from these with replacement. The first draw
+stands for the days that the log happens to contain, and the second for the days that the month happens to contain. If
+the log has at least three weeks, a day is replaced only by days at the same position in the week. Some warm-up days
+before the month are drawn in the same way. They fill the cluster and are not measured.
 
 With growth g, each day gets the jobs of floor(g) days of the log. From one more day, the jobs of each user are added
 with probability g - floor(g), either all or none. A job without a user is drawn on its own. The expected number of jobs
@@ -40,7 +42,7 @@ _NEARLY = 0.05
 
 @dataclass(frozen=True)
 class Resample:
-    """One resampled month."""
+    """The log, or one drawn month."""
 
     jobs: Jobs
     """Jobs sorted by the time from which they compete. Submission times count from the start of the warm-up days."""
@@ -118,13 +120,14 @@ class DayPool:
         """GPU time requested by the jobs of the log / length of the log [GPUs]."""
         return float((gpus_of(self.jobs) * self.jobs.work_ms.astype(np.float64)).sum()) / 1000 / (self.days * DAY_MS)
 
-    def resample(self, number: int, growth: float, seed: int) -> Resample:
-        """Draw one resampled month. The same number and seed draw the same days at every growth.
+    def resample(self, number: int | None, growth: float, seed: int) -> Resample:
+        """Return the log in recorded order, or draw a month. The same number and seed draw the same at every growth.
 
         Parameters
         ----------
-        number : int
-            Number of the resample.
+        number : int, optional
+            Number of the month, or None for the log, which has no warm-up days. With growth, other days are added to
+            the days of the log.
         growth : float
             Jobs per day as a multiple of the log's.
         seed : int
@@ -132,9 +135,12 @@ class DayPool:
         day = self.jobs.submit_ms // DAY_MS
         first = np.searchsorted(day, np.arange(self.days + 1))
         rows, slots = [], []
+        words = (seed,) if number is None else (seed, number)
+        lead = 0 if number is None else self.lead
         for layer in range(int(np.ceil(growth))):
-            random = np.random.default_rng([seed, number, layer])
-            drawn = self._drawn(random)
+            random = np.random.default_rng([*words, layer])
+            recorded = number is None and layer == 0
+            drawn = np.arange(self.days) if recorded else self._drawn(lead, random)
             share = min(growth - layer, 1.0)
             for slot, source in enumerate(drawn.tolist()):
                 own = np.arange(first[source], first[source + 1])
@@ -142,24 +148,29 @@ class DayPool:
                     own = own[_comes(self.jobs.user[own], share, random)]
                 rows.append(own)
                 slots.append(np.full(len(own), slot))
-        return self._laid(np.concatenate(rows), np.concatenate(slots), _number(seed, number))
+        return self._laid(np.concatenate(rows), np.concatenate(slots), lead, _number(*words))
 
-    def _drawn(self, random: np.random.Generator) -> Ints:
+    def _drawn(self, lead: int, random: np.random.Generator) -> Ints:
         """Draw a day of the log for each day, starting with the warm-up days."""
-        place = np.arange(-self.lead, self.days)
+        stock = self._draw(np.arange(self.days), random)
+        found: Ints = stock[self._draw(np.arange(-lead, self.days), random)]
+        return found
+
+    def _draw(self, place: Ints, random: np.random.Generator) -> Ints:
+        """Draw a day of the log for each place, counted from the begin of a week."""
         if not self.weekly:
             return random.integers(0, self.days, len(place))
         weekday = place % 7
         alike = (self.days - 1 - weekday) // 7 + 1
         return weekday + 7 * np.floor(random.random(len(place)) * alike).astype(np.int64)
 
-    def _laid(self, rows: Ints, slots: Ints, seed: int) -> Resample:
+    def _laid(self, rows: Ints, slots: Ints, lead: int, seed: int) -> Resample:
         submit = slots * DAY_MS + self.jobs.submit_ms[rows] % DAY_MS
         order = np.argsort(submit, kind="stable")
         rows, submit = rows[order], submit[order]
         laid = replace(_gathered(self.jobs, rows), submit_ms=submit)
         jobs, places = laid.held_back(self.held_ms[rows] + delays_of_jobs(laid, self.startup, seed))
-        begin, end = self.lead * DAY_MS, (self.lead + self.days) * DAY_MS
+        begin, end = lead * DAY_MS, (lead + self.days) * DAY_MS
         window = jobs.submit_ms >= begin
         work = (gpus_of(jobs) * jobs.work_ms.astype(np.float64))[window]
         return Resample(

@@ -95,12 +95,12 @@ def _quotas(cluster: Cluster) -> QuotaTable:
     return QuotaTable(list(cluster.tenants), cluster.quota_ms, cluster.quota)
 
 
-def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
+def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0, quotas_grow: bool = True) -> Cluster:
     """Return a cluster with other numbers of nodes and with all node changes delayed.
 
     Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, until their
     number equals the capacity. Each group keeps at least one node if there are enough. Copies are out of service when
-    their originals are. Quotas scale with the GPUs.
+    their originals are.
 
     Parameters
     ----------
@@ -109,6 +109,8 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
         Number of nodes of each model, at least one node in total.
     later_ms : int
         Delay of the changes [ms].
+    quotas_grow : bool
+        Whether quotas scale with the GPUs.
     """
     kept: list[Node] = []
     for model, number in zip(cluster.models, capacity, strict=True):
@@ -116,8 +118,11 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
     if not kept:
         raise UsageError("a cluster needs at least one node", where="--nodes", hint="give 1 or more")
     moved = [replace(n, changes=tuple((at + later_ms, up) for at, up in n.changes)) for n in kept]
-    quotas = _quotas(cluster).scaled(sum(n.gpus for n in kept) / cluster.total_gpus)
-    return make_cluster(moved, replace(quotas, times=quotas.times + later_ms), cluster.origin)
+    quotas = _quotas(cluster)
+    if quotas_grow:
+        quotas = quotas.scaled(sum(n.gpus for n in kept) / cluster.total_gpus)
+    made = make_cluster(moved, replace(quotas, times=quotas.times + later_ms), cluster.origin)
+    return replace(made, lendable=cluster.lendable)
 
 
 def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:

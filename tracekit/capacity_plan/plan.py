@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.calibration.effect import effect_of_times, jobs_of
 from tracekit.calibration.score import GRADES, NEAR_S
 from tracekit.calibration.twin import Twin, twin_text
 from tracekit.calibration.twins import twin_of_cluster
@@ -17,17 +18,16 @@ from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
 from tracekit.capacity_plan.nodes import NodeAxis, gpus_up, resized, settled_nodes
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion, job_group, wait_target
 from tracekit.capacity_plan.replays import (
-    FIGURES,
     PlanBasis,
     PlannedRun,
     PlanReplays,
     figure,
     lost_process,
     quantile,
-    target_waits,
+    target_wait,
 )
 from tracekit.capacity_plan.result import TWIN, CapacityPlan, NodesAnswer, capacity_row
-from tracekit.capacity_plan.search import Curve, interval, interval_share, rules_of, spread
+from tracekit.capacity_plan.search import Curve, interval, interval_share, rules_of
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
@@ -39,15 +39,18 @@ from tracekit.text import counted, duration, percent, shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import ClusterCalibration
+    from tracekit.calibration.effect import TwinEffect
+    from tracekit.capacity_plan.nodes import Capacity
     from tracekit.capacity_plan.question import WaitTarget
-    from tracekit.capacity_plan.search import Answer
+    from tracekit.capacity_plan.search import Answer, Ends
     from tracekit.replay.clusters.cluster import Cluster
 
+    Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
 
 _FEWEST_JOBS = 20
@@ -212,12 +215,14 @@ def plan_cluster(
     jobs = bench.jobs
     starts = ~np.isnan(found.twin_s) & bench.own
     group = question.group.among(jobs) & starts
-    if int(group.sum()) < _FEWEST_JOBS:
-        what = f"the twin starts {int(group.sum())} of {question.group.words}; a plan needs at least {_FEWEST_JOBS}"
-        raise UsageError(what, where="--for", hint="choose other jobs")
     cluster, settled = settled_nodes(bench.cluster(settings))
     axis = NodeAxis.of(cluster, question.model)
     days = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
+    if int(days.group.sum()) < _FEWEST_JOBS:
+        what = (
+            f"the twin starts {int(days.group.sum())} of {question.group.words}; a plan needs at least {_FEWEST_JOBS}"
+        )
+        raise UsageError(what, where="--for", hint="choose other jobs")
     limit = None if question.target is None else question.target.limit_s
     basis = PlanBasis(days, cluster, settings.rules.placement, bench.models, question.seed, limit)
     own = settings.rules.policy
@@ -235,14 +240,18 @@ def plan_cluster(
             for name, policy in ((TWIN, own), *((p, p) for p in question.policies))
             for growth in question.growths
         }
-        for (_, growth), curve in curves.items():
+        fixed = {
+            (TWIN, growth): wait_curve(replays, axis, own, growth, quotas_grow=False)
+            for growth in (question.growths if settings.rules.pooled and question.target is not None else ())
+        }
+        for (_, growth), curve in (*curves.items(), *fixed.items()):
             curve.look(_numbers(question, axis, days, cluster, growth))
         here = wait_curve(replays, axis, own, 1.0)
-        here.look([axis.now, *(axis.now + k for k in steps_up(axis.now))])
+        here.look([axis.now])
         if question.numbers is None and (TWIN, 1.0) in curves:
-            curves[TWIN, 1.0].look(here.tried)
-        more = _more(replays, axis, own)
-        answers = _answers(curves, axis, question)
+            curves[TWIN, 1.0].look([axis.now + k for k in (0, *steps_up(axis.now))])
+        more = _more(found, group, axis, lambda one: wait_curve(replays, one, own, 1.0))
+        answers, unchanged = (_answers(some, axis, question) for some in (curves, fixed))
     rows: dict[tuple[str, float, int | None], dict[str, Any]] = {
         (name, growth, number): capacity_row(
             name, growth, axis, number, values, resized(cluster, axis.at(number)).total_gpus, question
@@ -251,16 +260,25 @@ def plan_cluster(
         for number, values in sorted(curve.tried.items())
     }
     recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, days.days * DAY_MS))
+    left = int((~starts).sum())
+    caveats = (
+        [] if question.target is None else _contradictions(here.tried[axis.now], recorded, question.target, settled)
+    )
+    caveats += [f"excluded from the plan: {counted(left, 'jobs')} that the twin never starts"] if left else []
     return CapacityPlan(
         found.name,
         question,
         recorded,
         list(rows.values()),
         more,
-        tuple(NodesAnswer(*key, one, _filled(rows.get((*key, one.number)))) for key, one in answers.items()),
+        tuple(
+            NodesAnswer(*key, one, _filled(rows.get((*key, one.number))), unchanged.get(key))
+            for key, one in answers.items()
+        ),
         load_growth(weekly_gpu_hours(jobs), recorded["gpus_up"]),
         _assumptions(found, question, days, settled, recorded),
-        tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
+        tuple(caveats),
+        _lasting(here.tried[axis.now]),
     )
 
 
@@ -285,23 +303,55 @@ def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Clu
     return default_numbers(axis, pool.offered_gpus * growth / per_node - others)
 
 
-def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, Any]]:
-    """Return the effect of additional nodes: first all models in proportion or the varying model, then each model."""
+def _more(
+    found: ClusterCalibration, group: Bools, axis: NodeAxis, curve_of: Callable[[NodeAxis], Curve]
+) -> list[dict[str, Any]]:
+    """Return the effect of additional nodes on the log: all models in proportion or the varying one, then each model.
+
+    The twin is replayed with the nodes that the log has at each time and copies of some of them. The effect on the mean
+    wait is that of `effect_of_times`, as in guidelines, with an interval from drawn months. If quotas hold jobs back,
+    the interval also covers quotas that stay as they are.
+    """
+    bench, settings = found.bench, found.settings
+    base, jobs = bench.cluster(settings), jobs_of(found)
+    recorded = jobs.recorded._replace(queue_s=np.where(group, jobs.recorded.queue_s, np.nan))
+    jobs = jobs._replace(recorded=recorded)
+
+    def effect(capacity: Capacity, months: Floats | None, *, quotas_grow: bool) -> TwinEffect | str:
+        made = resized(base, capacity, quotas_grow=quotas_grow)
+        own = replace(bench, clusters={settings.capacity: lambda *_: made}, made={}, delays=bench.startup)
+        return effect_of_times(found.name, "more nodes", "queue", jobs, own.times(settings), months)
+
     axes = [axis]
     if axis.model is None and len(axis.models) > 1:
         axes += [NodeAxis(axis.models, axis.nodes, model) for model in axis.models]
+    grows = (True, False) if settings.rules.pooled else (True,)
     rows = []
     for one in axes:
-        curve = wait_curve(replays, one, policy, 1.0)
-        steps = steps_up(one.now)
-        curve.look([one.now, *(one.now + k for k in steps)])
-        rows += [
-            {"model": one.model, "more_nodes": k, "nodes": sum(axis.nodes) + k}
-            | paired_change(curve.tried[one.now], curve.tried[one.now + k], "mean_wait_s")
-            | paired_change(curve.tried[one.now], curve.tried[one.now + k], "p90_wait_s")
-            for k in steps
-        ]
+        curve, steps, now = curve_of(one), steps_up(one.now), NodeAxis.of(base, one.model)
+        curve.look([one.now, *(one.now + more for more in steps)])
+        for more in steps:
+            months = month_ratios(curve.tried[one.now], curve.tried[one.now + more])
+            effects = [effect(now.at(now.now + more), months, quotas_grow=grow) for grow in grows]
+            known = [each for each in effects if not isinstance(each, str)]
+            row: dict[str, Any] = {"model": one.model, "more_nodes": more, "nodes": sum(one.nodes) + more}
+            row |= dict.fromkeys(("recorded_mean_wait_s", "mean_wait_s", "mean_wait_low_s", "mean_wait_high_s"))
+            if len(known) == len(grows):
+                row |= {"recorded_mean_wait_s": known[0].recorded_s, "mean_wait_s": known[0].changed_s}
+                row["mean_wait_low_s"] = min(each.low_s for each in known)
+                row["mean_wait_high_s"] = max(each.high_s for each in known)
+            rows.append(row)
     return rows
+
+
+def month_ratios(here: Floats, there: Floats) -> Floats | None:
+    """Return the log ratio of the mean waits with more nodes and today, for each drawn month, or None if none is known.
+
+    A mean below one second counts as one second, as in `effect_of_times`.
+    """
+    before, after = (np.maximum(figure(values, "mean_wait_s")[1:], 1.0) for values in (here, there))
+    known = np.isfinite(before) & np.isfinite(after)
+    return np.log(after[known] / before[known]) if known.any() else None
 
 
 def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: NodeAxis, up: float) -> dict[str, Any]:
@@ -317,22 +367,42 @@ def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: Nod
     return row
 
 
-def _caveats(here: Curve, axis: NodeAxis, recorded: Mapping[str, Any], *, jobs_left: int) -> list[str]:
-    found = []
-    waits = figure(here.tried[axis.now], "mean_wait_s")
-    twin = recorded["twin_mean_wait_s"]
-    if twin is not None and len(waits):
-        low, high = interval(waits)
-        apart = abs(float(waits.mean()) - twin)
-        if not low <= twin <= high and apart > max(NEAR_S, _APART * twin):
-            found.append(
-                f"the twin's mean wait is {duration(twin)} with the days of the log in recorded order and, with drawn "
-                f"days, {duration(float(waits.mean()))} ({duration(low)} to {duration(high)}): effects over days in "
-                "the log, such as a long queue or a rising load, are not in the plan"
-            )
-    if jobs_left:
-        found.append(f"excluded from the plan: {counted(jobs_left, 'jobs')} that the twin never starts")
-    return found
+def _lasting(here: Floats) -> str | None:
+    """Return why no interval covers a further month, given the `FIGURES` with today's nodes (1 + R, figures)."""
+    log, *drawn = figure(here, "mean_wait_s").tolist()
+    months = np.array([wait for wait in drawn if not np.isnan(wait)])
+    if not len(months) or not np.isfinite(months).all():
+        return None
+    low, high = interval(months)
+    if low <= log <= high or abs(months.mean() - log) <= max(NEAR_S, _APART * log):
+        return None
+    return (
+        f"all intervals cover only the sampling of this log, because what lasts several days, such as a long queue or "
+        f"a rising load, is lost in drawn days: the twin's mean wait is {duration(float(months.mean()))} "
+        f"({duration(low)} to {duration(high)}) with drawn days, and {duration(log)} with the days in recorded order"
+    )
+
+
+def _contradictions(here: Floats, recorded: Mapping[str, Any], target: WaitTarget, settled: int) -> list[str]:
+    """Return why the plan and the log disagree on whether today's nodes keep the target, or nothing if they agree."""
+    column = f"{target.metric}_wait_s"
+    log, twin, planned = recorded[column], recorded[f"twin_{column}"], target_wait(here, target).value
+    if log is None or (log <= target.limit_s) == (planned <= target.limit_s):
+        return []
+    keeps, misses = ("the log", "the plan") if log <= target.limit_s else ("the plan", "the log")
+    if (twin <= target.limit_s) == (planned <= target.limit_s):
+        short = "less" if twin < log else "more"
+        why = (
+            f"in the twin jobs wait {short} than in the log, so the answer may be too {'low' if twin < log else 'high'}"
+        )
+    elif settled:
+        why = f"in the plan, nodes that joined late or left for good ({settled:,}) are always available"
+    else:
+        why = "the plan leaves out jobs of an incomplete last day and jobs that the twin never starts"
+    waits = " and ".join(
+        f"{duration(s) if np.isfinite(s) else 'endless'} in {of}" for of, s in (("the log", log), ("the plan", planned))
+    )
+    return [f"with today's nodes, {keeps} keeps the target and {misses} misses it ({waits}): {why}"]
 
 
 def _assumptions(
@@ -345,7 +415,8 @@ def _assumptions(
     stated = {
         "twin": f"{rules.words()}; grade {found.score.grade}, mean wait {means}",
         "days": (
-            f"each of {pool.days} days gets the submissions of {place} in the log, drawn with replacement, after "
+            f"waits are those of the log's {pool.days} days in recorded order; in further months, each day gets the "
+            f"submissions of {place} in the log, drawn twice with replacement, after "
             f"{counted(pool.lead, 'warm-up days')} that fill the cluster and are not measured"
         ),
         "nodes": (
@@ -355,7 +426,7 @@ def _assumptions(
         "outages": _lost_to_outages(recorded),
         "intervals": (
             f"{percent(interval_share(question.resamples))} of the {question.resamples} drawn months lie inside; "
-            "the intervals cover which days the log happens to contain, but not how far the twin is from the log"
+            "the intervals by number of nodes do not cover how far the twin is from the log; those of more nodes do"
         ),
     }
     if question.growths != (1.0,):
@@ -399,15 +470,15 @@ def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
 
 
 def steps_up(now: int) -> list[int]:
-    """Return the numbers of additional nodes to try: 1, and 10 % and 25 % of the existing nodes."""
-    return sorted({1, max(round(0.1 * now), 1), max(round(0.25 * now), 1)})
+    """Return the numbers of additional nodes to try: 1, 10 % of the nodes or 2, and 25 % of the nodes or 4."""
+    return [1, max(round(0.1 * now), 2), max(round(0.25 * now), 4)]
 
 
-def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float) -> Curve:
+def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float, *, quotas_grow: bool = True) -> Curve:
     """Return an empty curve that measures the `FIGURES` by number of nodes, under one policy and at one load."""
 
     def measure(numbers: list[int]) -> dict[int, Floats]:
-        runs = {number: PlannedRun(policy, growth, axis.at(number)) for number in numbers}
+        runs = {number: PlannedRun(policy, growth, axis.at(number), quotas_grow) for number in numbers}
         found = replays.of(runs.values())
         return {number: found[run] for number, run in runs.items()}
 
@@ -429,8 +500,8 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
         do, and otherwise numbers between those that do and those that do not.
     """
 
-    def waits(values: Floats) -> Floats:
-        return target_waits(values, target)
+    def waits(values: Floats) -> Ends:
+        return target_wait(values, target)
 
     rules = rules_of(waits, target.limit_s)
     if refine:
@@ -442,16 +513,3 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
             curve.look([least // 2])
         curve.narrow(rules, _FINE)
     return curve.answer(waits, target.limit_s)
-
-
-def paired_change(here: Floats, there: Floats, name: str) -> dict[str, Any]:
-    """Return the expected change of a wait from one capacity to another over the same resamples, with its interval [s].
-
-    The keys are the figure's name followed by change_s, change_low_s and change_high_s. A value is None if jobs never
-    start.
-    """
-    column = FIGURES.index(name)
-    known = ~np.isnan(here[:, column])
-    before, after = here[known, column], there[known, column]
-    ends = not (np.isinf(before).any() or np.isinf(after).any())
-    return spread(after - before if ends else np.empty(0), f"{name.removesuffix('_s')}_change", "_s")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tracekit.calibration.workbench import replayed
 from tracekit.capacity_plan.nodes import gpus_up, resized
+from tracekit.capacity_plan.search import log_among
 from tracekit.errors import UsageError
 from tracekit.replay.facts import policy_facts
 from tracekit.text import counted
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.capacity_plan.days import DayPool, Resample
     from tracekit.capacity_plan.nodes import Capacity
     from tracekit.capacity_plan.question import WaitTarget
+    from tracekit.capacity_plan.search import Ends
     from tracekit.progress import Progress
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
@@ -34,31 +36,29 @@ FIGURES = (
     *("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s", "within_target_share", "held_share", "gpus_up"),
     *("waiting_hours_per_day", "jobs_per_day", "offered_gpus", "never_start_share"),
 )
-"""The figures of one replay of one resample.
+"""The figures of one replay of the log or of one drawn month.
 
 A wait is first start minus submission [s], over the counted jobs submitted in the window. It is infinite if a job that
-decides the figure never starts, and NaN if the resample has no counted jobs. within_target_share: share of these jobs
+decides the figure never starts, and NaN if the month has no counted jobs. within_target_share: share of these jobs
 that start within the target [1]. never_start_share: share of these jobs that never start [1]. held_share: GPU time
 allocated in the window / GPU time of the available nodes [1]. waiting_hours_per_day and jobs_per_day cover all jobs.
 offered_gpus: see `Resample`."""
 
 
 def figure(values: Floats, name: str) -> Floats:
-    """Return one of the `FIGURES` for each resample in which it is known (at most R,)."""
+    """Return one of the `FIGURES`, first of the log and then of each drawn month (1 + R,)."""
     column: Floats = values[:, FIGURES.index(name)]
-    return column[~np.isnan(column)]
+    return column
 
 
-def target_waits(values: Floats, target: WaitTarget) -> Floats:
-    """Return the target's wait for each resample [s].
+def target_wait(values: Floats, target: WaitTarget) -> Ends:
+    """Return the target's wait in the log, with the interval for a further month [s].
 
     The wait is infinite if any job never starts, whether or not it is in the group. A cluster on which some jobs can
     never run meets no target, no matter how short the other waits are.
     """
-    waits: Floats = values[:, FIGURES.index(f"{target.metric}_wait_s")].copy()
-    endless = np.isinf(values[:, FIGURES.index("waiting_hours_per_day")])
-    waits[endless] = np.inf
-    return waits[endless | ~np.isnan(waits)]
+    endless = np.isinf(figure(values, "waiting_hours_per_day"))
+    return log_among(np.where(endless, np.inf, figure(values, f"{target.metric}_wait_s")))
 
 
 class PlannedRun(NamedTuple):
@@ -68,11 +68,13 @@ class PlannedRun(NamedTuple):
     growth: float
     """Jobs per day as a multiple of the log's."""
     capacity: Capacity
+    quotas_grow: bool = True
+    """Whether quotas grow with the GPUs."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that distinguish this run from others, regardless of where files are."""
-        return {"policy": policy_facts(self.policy), "growth": self.growth, "capacity": self.capacity}
+        return self._asdict() | {"policy": policy_facts(self.policy)}
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,10 @@ class PlanBasis:
     seed: int
     limit_s: float | None
     """The target wait [s]."""
-    _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
+    _clusters: dict[tuple[Capacity, int, bool], Cluster] = field(default_factory=dict)
 
-    def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
-        """Return the `FIGURES` of one resample in each given run. Runs with the same growth must be adjacent."""
+    def figures(self, number: int | None, runs: Iterable[PlannedRun]) -> list[Floats]:
+        """Return the `FIGURES` of the log (None) or of one drawn month in each run, with runs sorted by growth."""
         kept: tuple[float, Resample] | None = None
         found = []
         for run in runs:
@@ -100,10 +102,10 @@ class PlanBasis:
         return found
 
     def _replayed(self, run: PlannedRun, sample: Resample) -> Floats:
-        if run.capacity not in self._clusters:
-            made = resized(self.cluster, run.capacity, sample.begin_ms)
-            self._clusters[run.capacity] = replace(made, lendable=self.cluster.lendable)
-        made = self._clusters[run.capacity]
+        key = run.capacity, sample.begin_ms, run.quotas_grow
+        if key not in self._clusters:
+            self._clusters[key] = resized(self.cluster, *key)
+        made = self._clusters[key]
         outcome, cluster = replayed(
             run.policy, sample.jobs, made, self.models, placement=self.placement, seed=self.seed
         )
@@ -161,7 +163,7 @@ def lost_process(_: int | None) -> list[Floats]:
 
 
 class PlanReplays:
-    """The runs of a plan. Each run is replayed only once for all resamples.
+    """The runs of a plan. Each run is replayed only once, in the log and in all drawn months.
 
     Parameters
     ----------
@@ -170,9 +172,9 @@ class PlanReplays:
     ledger : Ledger
         Ledger that stores the resamples of each step as runs. It already contains the facts that all steps share.
     resamples : int
-        Number of resamples.
+        Number of drawn months.
     progress : Progress
-        Reports every resample.
+        Reports every month.
     """
 
     def __init__(self, pool: ProcessPool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:
@@ -180,7 +182,7 @@ class PlanReplays:
         self._known: dict[PlannedRun, Floats] = {}
 
     def of(self, runs: Iterable[PlannedRun]) -> dict[PlannedRun, Floats]:
-        """Return the `FIGURES` of each run by resample (R, figures).
+        """Return the `FIGURES` of each run, first of the log and then of each drawn month (1 + R, figures).
 
         Raises
         ------
@@ -193,8 +195,8 @@ class PlanReplays:
         new = sorted((run for run in asked if run not in self._known), key=lambda run: run.growth)
         if new:
             ledger = self._ledger.about(runs=[run.facts for run in new])
-            numbers = {ledger.digest(resample=number): number for number in range(self._resamples)}
-            self._progress.stage(f"replaying {len(new):,} combinations", total=self._resamples)
+            numbers = {ledger.digest(resample=number): number for number in (None, *range(self._resamples))}
+            self._progress.stage(f"replaying {len(new):,} combinations", total=len(numbers))
             pending = ((digest, (numbers[digest], new)) for digest in ledger.missing(dict.fromkeys(numbers, "")))
             made = 0
             for digest, figures in self._pool.results(pending):
@@ -202,7 +204,7 @@ class PlanReplays:
                 made += 1
                 self._progress.advance(1)
             found = ledger.gather(numbers, f"resamples of {counted(len(new), 'combinations')}")
-            self._progress.advance(self._resamples - made)
+            self._progress.advance(len(numbers) - made)
             for place, run in enumerate(new):
                 self._known[run] = np.array([resample["figures"][place] for resample in found])
         return {run: self._known[run] for run in asked}

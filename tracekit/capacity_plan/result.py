@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from tracekit.capacity_plan.replays import figure, target_waits
-from tracekit.capacity_plan.search import Answer, interval_share, spread
+from tracekit.capacity_plan.replays import figure, target_wait
+from tracekit.capacity_plan.search import Answer, interval_share, log_among, spread
 from tracekit.outputs import StagedFolder, output_errors
-from tracekit.text import counted, duration, shorten
+from tracekit.replay.jobs import RECORDED
+from tracekit.text import alike_durations, counted, duration, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 PLAN_NAME = "plan.json"
+_COVERED = (
+    "the intervals of the answer and of the table cover a further month of such days; those of more nodes cover only "
+    "the sampling of this log and the error of the simulation"
+)
+_VERDICTS = {True: "kept", False: "missed"}
 TWIN = "twin"
 """Name of the twin's own policy."""
 _COLUMNS = (  # a wait is unknown if some jobs never start
@@ -45,11 +51,8 @@ class NodesAnswer:
     """Waits by number of nodes [s], or infinite if a job never starts."""
     full: bool
     """Whether jobs request at least all GPUs of these nodes, so waits grow for as long as that load lasts."""
-
-    @property
-    def or_fewer(self) -> bool:
-        """Whether even the smallest tried number meets the target."""
-        return self.found.number == self.found.least > 1
+    fixed: Answer | None = None
+    """The answer if quotas stay as they are, or None if no quotas hold jobs back."""
 
     def sentence(self, target: WaitTarget, who: str, what: str = "nodes") -> str:
         """Return the answer in words.
@@ -62,18 +65,25 @@ class NodesAnswer:
         what : str
             Plural name of the things that are counted.
         """
-        found = self.found
+        found, fixed = self.found, self.fixed
+        kept = f"{target.words} for {who}"
         if found.number is None:
             best = "jobs that never start" if np.isinf(found.best) else duration(found.best)
-            return (
-                f"no number up to {counted(found.most, what)} keeps {target.words} for {who}; the best is {best}, "
-                f"with {counted(found.best_number, what)}"
-            )
-        high = f"more than {found.most:,}" if found.high is None else f"{found.high:,}"
-        fewer = " or fewer" if self.or_fewer else ""
-        verb = "keeps" if found.number == 1 else "keep"
-        full = ", but the load fills them, so waits would grow beyond this period" if self.full else ""
-        return f"{counted(found.number, what)}{fewer} ({found.low:,} to {high}) {verb} {target.words} for {who}{full}"
+            there = counted(found.best_number, what)
+            text = f"no number up to {counted(found.most, what)} keeps {kept}; the best is {best}, with {there}"
+        else:
+            full = ", but the load fills them, so waits would grow beyond this period" if self.full else ""
+            text = f"{_number(found, what)} {'keeps' if found.number == 1 else 'keep'} {kept}{full}"
+        if fixed is None or (fixed.number, fixed.low, fixed.high) == (found.number, found.low, found.high):
+            return text
+        if fixed.number is None:
+            return f"{text}; if quotas stay as they are, no number up to {counted(fixed.most, what)} does"
+        return f"{text}; if quotas stay as they are, {_number(fixed, what)} {'does' if fixed.number == 1 else 'do'}"
+
+
+def _number(found: Answer, what: str) -> str:
+    high = f"more than {found.most:,}" if found.high is None else f"{found.high:,}"
+    return f"{counted(found.number or 0, what)}{' or fewer' * found.or_fewer} ({found.low:,} to {high})"
 
 
 @dataclass(frozen=True)
@@ -87,19 +97,22 @@ class CapacityPlan:
     capacity: list[dict[str, Any]]
     """One row per policy, growth and number of nodes (see `capacity_row`)."""
     more: list[dict[str, Any]]
-    """The effect of additional nodes, at the log's load under the twin's policy."""
+    """The recorded mean wait of the log, and with additional nodes, under the twin's policy (see docs/plan.md)."""
     answers: tuple[NodesAnswer, ...]
     """One answer per policy and growth, first the twin's policy at the first growth. Empty if there is no target."""
     growth: LoadGrowth | None
     """Growth of the log's load, or None if the growth is not significant."""
     assumptions: dict[str, dict[str, Any]]
     caveats: tuple[str, ...]
+    lasting: str | None
+    """Why the intervals cover only the sampling of this log, or None if they also cover a further month."""
 
     @property
     def sentences(self) -> list[str]:
         """The plan in words."""
         lines = [self._answer(one) for one in self.answers]
         lines += _more_in_words(self.more)
+        lines.append(self.lasting or _COVERED)
         if (cheapest := self.cheapest) is not None:
             lines.append(
                 f"the total cost of owning and waiting is lowest with {counted(cheapest['nodes'], 'nodes')}: "
@@ -130,16 +143,23 @@ class CapacityPlan:
         return min(rows, key=lambda r: (r["cost_per_day"], r["nodes"]), default=None)
 
     def table(self) -> tuple[list[str], list[list[object]]]:
-        """Return the headers and rows of the terminal table, with waits in words and shares in percent."""
+        """Return the headers and rows of the terminal table, first the log's. Waits are in words, shares in percent."""
         headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time allocated [%]"]
         several = {
             title: key
             for title, key in (("policy", "policy"), ("load", "growth"))
             if len({row[key] for row in self.capacity}) > 1
         }
-        target, costs = self.question.target is not None, any(row["cost_per_day"] is not None for row in self.capacity)
+        target, costs = self.question.target, any(row["cost_per_day"] is not None for row in self.capacity)
         headers = [*several, *headers, *(["start in time [%]", "target"] if target else []), *(["cost a day"] * costs)]
-        rows = []
+        log = self.recorded
+        first: list[object] = [{"policy": RECORDED, "growth": 1}[key] for key in several.values()]
+        first += [f"{log['nodes']:,} (log)", log["gpus"]]
+        first += [None if log[key] is None else duration(log[key]) for _, key in _COLUMNS] + [None, None]
+        if target:
+            wait = log[f"{target.metric}_wait_s"]
+            first += [None, None if wait is None else _VERDICTS[wait <= target.limit_s]]
+        rows = [first + [None] * costs]
         for row in self.capacity:
             waits = [_or_never(row[key]) for _, key in _COLUMNS]
             ends = [row["p90_wait_low_s"], row["p90_wait_high_s"]]
@@ -149,7 +169,7 @@ class CapacityPlan:
             cells += [*waits, between, held]
             if target:
                 share = row["within_target_share"]
-                cells += [None if share is None else round(100 * share, 1), "kept" if row["meets_target"] else "missed"]
+                cells += [None if share is None else round(100 * share, 1), _VERDICTS[row["meets_target"]]]
             if costs:
                 cells.append(None if row["cost_per_day"] is None else round(row["cost_per_day"]))
             rows.append(cells)
@@ -166,11 +186,14 @@ class CapacityPlan:
                 "nodes": one.found.number,
                 "nodes_low": one.found.low,
                 "nodes_high": one.found.high,
-                "or_fewer": one.or_fewer,
+                "or_fewer": one.found.or_fewer,
                 "full": one.full,
                 "best_s": one.found.best if np.isfinite(one.found.best) else None,
                 "best_nodes": one.found.best_number,
                 "most_nodes": one.found.most,
+                "fixed_quotas": None
+                if one.fixed is None
+                else {"nodes": one.fixed.number, "nodes_low": one.fixed.low, "nodes_high": one.fixed.high},
                 "sentence": self._answer(one),
             }
             for one in self.answers
@@ -193,14 +216,15 @@ class CapacityPlan:
             "assumptions": self.assumptions,
             "resamples": self.question.resamples,
             "interval_share": interval_share(self.question.resamples),
+            "covers_further_month": self.lasting is None,
             "seed": self.question.seed,
         }
 
 
 def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe the effect of additional nodes in words. For a single GPU model, include only the largest addition."""
-    known = [row for row in rows if row["mean_wait_change_s"] is not None]
-    shown = [row for row in known if row["mean_wait_change_s"]]
+    known = [row for row in rows if row["mean_wait_s"] is not None]
+    shown = [row for row in known if row["mean_wait_s"] != row["recorded_mean_wait_s"]]
     if known and not shown:
         return ["more nodes do not change waits"]
     last = {row["model"]: row for row in shown}
@@ -209,14 +233,12 @@ def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row["model"] is not None and row is not last[row["model"]]:
             continue
         what = "nodes" if row["model"] is None else f"{shorten(row['model'], 30)} nodes"
-        change, low, high = (row[f"mean_wait_change_{part}"] for part in ("s", "low_s", "high_s"))
-        ends = f"{_signed(low)} to {_signed(high)}"
-        lines.append(f"{counted(row['more_nodes'], what)} more: mean wait {_signed(change)} ({ends})")
+        names = ("recorded_mean_wait_s", "mean_wait_s", "mean_wait_low_s", "mean_wait_high_s")
+        log, there, low, high = alike_durations([row[name] for name in names])
+        lines.append(
+            f"{counted(row['more_nodes'], what)} more: mean wait {there} ({low} to {high}) instead of {log} in the log"
+        )
     return lines
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
 
 
 def _or_never(seconds: float | None) -> str:
@@ -229,37 +251,36 @@ def capacity_row(
     """Return the row for a capacity.
 
     The keys policy, growth, nodes, gpus and by_model (NULL if there is only one model) identify the capacity. The keys
-    mean, p50, p90 and p99_wait_s, within_target_share and held_share are means over resamples, with the ends of their
-    intervals (_low_s and _high_s, or _low and _high). A wait is NULL if jobs that decide it never start. The other keys
-    are meets_target, jobs_per_day, gpus_up (mean GPUs of nodes in service), offered_share (requested GPU time / GPU
-    time of the GPUs up, or NULL if no GPU is up), never_start_share, owning_cost_per_day, waiting_cost_per_day (of all
-    jobs), and their sum cost_per_day.
+    mean, p50, p90 and p99_wait_s, within_target_share and held_share are those of the log's jobs in recorded order,
+    with the ends of the intervals for a further month (_low_s and _high_s, or _low and _high). A wait is NULL if jobs
+    that decide it never start. The other keys are meets_target, jobs_per_day, gpus_up (mean GPUs of nodes in service),
+    offered_share (requested GPU time / GPU time of the GPUs up, or NULL if no GPU is up), never_start_share,
+    owning_cost_per_day, waiting_cost_per_day (of all jobs), and their sum cost_per_day.
 
     Parameters
     ----------
-    values : array of float, shape (R, figures)
-        The `FIGURES` by resample.
+    values : array of float, shape (1 + R, figures)
+        The `FIGURES` of the log and of each drawn month.
     """
     capacity = axis.at(number)
     row: dict[str, Any] = {"policy": policy, "growth": growth, "nodes": sum(capacity), "gpus": gpus}
     row["by_model"] = dict(zip(axis.models, capacity, strict=True)) if len(axis.models) > 1 else None
     for name in ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s"):
-        row |= spread(figure(values, name), name.removesuffix("_s"), "_s")
+        row |= spread(log_among(figure(values, name)), name.removesuffix("_s"), "_s")
     for name in ("within_target_share", "held_share"):
-        row |= spread(figure(values, name), name)
+        row |= spread(log_among(figure(values, name)), name)
     target = question.target
-    meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
-    row["meets_target"] = None if target is None else meets
-    row["jobs_per_day"] = _mean(values, "jobs_per_day")
-    row["gpus_up"] = up = float(figure(values, "gpus_up").mean())
-    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / up if up > 0 else None
-    row["never_start_share"] = _mean(values, "never_start_share")
-    return row | _costs(sum(capacity), _mean(values, "waiting_hours_per_day"), question.costs)
+    row["meets_target"] = None if target is None else target_wait(values, target).value <= target.limit_s
+    row["jobs_per_day"] = _of_log(values, "jobs_per_day")
+    row["gpus_up"] = up = float(figure(values, "gpus_up")[0])
+    row["offered_share"] = float(figure(values, "offered_gpus")[0]) / up if up > 0 else None
+    row["never_start_share"] = _of_log(values, "never_start_share")
+    return row | _costs(sum(capacity), _of_log(values, "waiting_hours_per_day"), question.costs)
 
 
-def _mean(values: Floats, name: str) -> float | None:
-    found = figure(values, name)
-    return float(found.mean()) if len(found) and np.isfinite(found).all() else None
+def _of_log(values: Floats, name: str) -> float | None:
+    found = float(figure(values, name)[0])
+    return found if np.isfinite(found) else None
 
 
 def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
-    Figure = Callable[[Floats], Floats]
-    """Extracts the target's figure for each resample from the values of all resamples. Lower is better."""
+    Measure = Callable[[Floats], "Ends"]
+    """Summarizes the target's figure over the values of all resamples. Lower is better."""
     Rule = Callable[[Floats], bool]
     """Decides whether the values of all resamples meet a target."""
+
+
+class Ends(NamedTuple):
+    """A figure with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def interval_share(resamples: int) -> float:
@@ -35,32 +43,43 @@ def interval(values: Floats) -> tuple[float, float]:
     return float(ordered[k - 1]), float(ordered[-k])
 
 
-def spread(values: Floats, stem: str, unit: str = "") -> dict[str, float | None]:
-    """Return the mean over the resamples and the ends of its interval, named STEM, STEM_low and STEM_high plus a unit.
+def mean_of(values: Floats) -> Ends:
+    """Return the mean over the resamples, with the interval for a new resample."""
+    return Ends(float(values.mean()), *interval(values))
 
-    A number is None if it is infinite or there are no values.
+
+def log_among(values: Floats) -> Ends:
+    """Return the value of the log, which comes first, with the interval for a further month.
+
+    The other values are those of drawn months, or NaN if unknown. The interval contains the log, which is a month too.
     """
-    found = (float(values.mean()), *interval(values)) if len(values) else (math.inf,) * 3
+    log, months = float(values[0]), values[1:][~np.isnan(values[1:])]
+    low, high = interval(months) if len(months) else (log, log)
+    return Ends(log, float(np.minimum(low, log)), float(np.maximum(high, log)))
+
+
+def spread(found: Ends, stem: str, unit: str = "") -> dict[str, float | None]:
+    """Return the numbers as STEM, STEM_low and STEM_high plus a unit. Infinite and unknown numbers are None."""
     return {
         f"{stem}{end}{unit}": value if math.isfinite(value) else None
         for end, value in zip(("", "_low", "_high"), found, strict=True)
     }
 
 
-def rules_of(figure: Figure, limit: float) -> tuple[Rule, Rule, Rule]:
-    """Return rules for whether a limit is met on average, in the luckiest and in nearly every resample.
+def rules_of(measure: Measure, limit: float) -> tuple[Rule, Rule, Rule]:
+    """Return rules for whether a limit is met by the figure, in the luckiest and in nearly every resample.
 
     The luckiest and unluckiest resamples are those that `interval` excludes on either side.
     """
 
     def expected(values: Floats) -> bool:
-        return bool(figure(values).mean() <= limit)
+        return measure(values).value <= limit
 
     def lucky(values: Floats) -> bool:
-        return interval(figure(values))[0] <= limit
+        return measure(values).low <= limit
 
     def nearly_always(values: Floats) -> bool:
-        return interval(figure(values))[1] <= limit
+        return measure(values).high <= limit
 
     return expected, lucky, nearly_always
 
@@ -70,8 +89,8 @@ class Answer:
     """The number of nodes or spares that meets a target."""
 
     number: int | None
-    """Smallest tried number at which the expected figure meets the target, or None if no tried number does. A number
-    counts only if all larger tried numbers also meet the target.
+    """Smallest tried number at which the figure meets the target, or None if no tried number does. A number counts only
+    if all larger tried numbers also meet the target.
     """
     low: int | None
     high: int | None
@@ -79,11 +98,16 @@ class Answer:
     None if no tried number does.
     """
     best: float
-    """Lowest expected figure among all tried numbers."""
+    """Lowest figure among all tried numbers."""
     best_number: int
     least: int
     most: int
     """The smallest and largest tried numbers."""
+
+    @property
+    def or_fewer(self) -> bool:
+        """Whether even the smallest tried number meets the target."""
+        return self.number == self.least > 1
 
 
 class Curve:
@@ -128,9 +152,9 @@ class Curve:
                 return
             self.look(wanted)
 
-    def answer(self, figure: Figure, limit: float) -> Answer:
+    def answer(self, measure: Measure, limit: float) -> Answer:
         """Return the tried numbers that meet a limit."""
-        means = {number: float(figure(values).mean()) for number, values in self.tried.items()}
-        best = min(means, key=lambda number: (means[number], number))
-        number, low, high = (self.first(rule) for rule in rules_of(figure, limit))
-        return Answer(number, low, high, means[best], best, min(means), max(means))
+        found = {number: measure(values).value for number, values in self.tried.items()}
+        best = min(found, key=lambda number: (found[number], number))
+        number, low, high = (self.first(rule) for rule in rules_of(measure, limit))
+        return Answer(number, low, high, found[best], best, min(found), max(found))

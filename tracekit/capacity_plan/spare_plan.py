@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.capacity_plan.question import SpareQuestion
-from tracekit.capacity_plan.search import Answer, Curve, interval_share, rules_of, spread
+from tracekit.capacity_plan.search import Answer, Curve, Ends, interval_share, mean_of, rules_of, spread
 from tracekit.capacity_plan.spare_runs import KINDS, PARTS, GangRuns, Kind, NodePool
 from tracekit.damage import explain_damage
 from tracekit.progress import Progress
@@ -165,7 +165,8 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         "recorded": "nodes drawn from the log without replacement, with outages at the recorded times",
         "model": (
             "nodes drawn with replacement; all outages are shifted by the same random time and wrap around, so faults "
-            "that occurred together stay together"
+            "that occurred together stay together; a node that is drawn again gets another shift, so that it does not "
+            "fail together with its copy"
         ),
         "intervals": (
             f"{share} of the {question.resamples} draws lie inside; the intervals cover which nodes a job gets, "
@@ -191,8 +192,8 @@ def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
 def spares_answer(curve: Curve, target: float) -> Answer:
     """Return the number of spares that reaches a ratio [0..1]. The search minimizes a cost: the ratio times -1."""
 
-    def cost(values: Floats) -> Floats:
-        return -values[:, PARTS.index("ettr")]
+    def cost(values: Floats) -> Ends:
+        return mean_of(-values[:, PARTS.index("ettr")])
 
     for rule in rules_of(cost, -target):
         curve.narrow([rule])
@@ -201,7 +202,7 @@ def spares_answer(curve: Curve, target: float) -> Answer:
 
 def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, Any]:
     """Return the row for a number of spares (see docs/plan.md)."""
-    row: dict[str, Any] = {"outages": kind, "spares": spares, **spread(values[:, PARTS.index("ettr")], "ettr")}
+    row: dict[str, Any] = {"outages": kind, "spares": spares, **spread(mean_of(values[:, PARTS.index("ettr")]), "ettr")}
     row["meets_target"] = row["ettr"] >= target
     return row | {name: float(values[:, PARTS.index(name)].mean()) for name in PARTS[1:]}
 

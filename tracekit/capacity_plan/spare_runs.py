@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -278,18 +279,24 @@ class GangRuns:
         """Return the outages of one run. More spares add nodes and leave the earlier ones unchanged.
 
         Recorded outages come from nodes drawn without replacement, at their recorded times. Model outages come from
-        nodes drawn with replacement. All of them are shifted by the same random time, so faults that occurred together
-        stay together. Times beyond the end wrap around to the start. At the end of the log, every node goes down.
+        nodes drawn with replacement. They are shifted by a random time, the same for all nodes, so faults that occurred
+        together stay together. If a node is drawn again, the second copy and those of other nodes have another shift in
+        common, and so on, so a node and its copy fail independently. Times beyond the end wrap around to the start. At
+        the end of the log, every node goes down.
         """
         pool, size = self.pool, self.gang + spares
         random = np.random.default_rng([self.seed, number, int(kind == "model")])
         if kind == "recorded":
-            drawn, turned = random.permutation(pool.nodes)[:size], 0
+            drawn, shifts = random.permutation(pool.nodes)[:size], np.zeros(1, np.int64)
         else:
-            turned = int(random.integers(pool.span_ms))
-            drawn = random.integers(pool.nodes, size=self.gang + self.most_spares(kind))[:size]
+            most = self.gang + self.most_spares(kind)
+            shifts = random.integers(pool.span_ms, size=most)
+            drawn = random.integers(pool.nodes, size=most)[:size]
         parts = []
+        copies: Counter[int] = Counter()
         for place, source in enumerate(drawn.tolist()):
+            turned = int(shifts[copies[source]])
+            copies[source] += 1
             rows = pool.node == source
             since, until = pool.since_ms[rows], np.minimum(pool.until_ms[rows], pool.span_ms)
             length, since = until - since, (since + turned) % pool.span_ms if turned else since

@@ -34,9 +34,9 @@ def plan(
 ) -> None:
     """Find how many nodes keep waits below a target, or how many spare nodes a large job needs.
 
-    The command resamples the days of the log many times and replays them in the cluster's twin with more and fewer
-    nodes. Without --nodes, it searches for the answer. OUT contains plan.json and plan.svg. If the twin does not
-    reproduce the log well enough, no plan is made.
+    The command replays the log in the cluster's twin with more and fewer nodes. Without --nodes, it searches for the
+    answer. Further months, whose days are drawn from the log, give the intervals. OUT contains plan.json and plan.svg.
+    If the twin does not reproduce the log well enough, no plan is made.
 
     With --gang, the command replays one long job on its nodes and 0, 1, 2 and more spares, with the recorded outages
     and with outages sampled from them. It reports the share of time spent on useful work, and how many spares reach the

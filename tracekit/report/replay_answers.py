@@ -145,10 +145,10 @@ PLAN = Question(
     title="Waits by number of nodes",
     question="How long would jobs wait with more or fewer nodes?",
     rule=(
-        "Whole days of the log are resampled into months, keeping weekdays, and replayed in the cluster's simulation"
-        f" with more and fewer nodes of the existing kinds. Waits are means over {_RESAMPLES} months. The interval"
-        f" contains {percent(interval_share(_RESAMPLES))} of the months and excludes the error of the simulation. The"
-        " 'recorded' row is the log itself. 'tracekit plan' accepts a target, load growth, policies and costs."
+        "The log is replayed in the cluster's simulation with more and fewer nodes of the existing kinds. For the"
+        f" intervals, whole days of the log are resampled into {_RESAMPLES} further months, keeping weekdays."
+        f" The interval contains {percent(interval_share(_RESAMPLES))} of them, without the error of the simulation."
+        " The 'recorded' row is the log itself. 'tracekit plan' accepts a target, load growth, policies and costs."
     ),
     columns=(
         _C("cluster", "text", "cluster with the most waiting hours among those whose simulation supports effects"),

@@ -17,7 +17,7 @@ from tests.capacity_plan.spares.worlds import DAY, HOUR, event, failing, pool_of
 from tests.command import run
 from tracekit.capacity_plan.question import SpareQuestion
 from tracekit.capacity_plan.spare_plan import spare_curve, spares_answer
-from tracekit.capacity_plan.spare_runs import PARTS, GangRuns, NodePool
+from tracekit.capacity_plan.spare_runs import PARTS, GangRuns, Kind, NodePool
 from tracekit.ingest import ingest_logs
 from tracekit.replay.outages.asked import CheckpointsAsked
 from tracekit.replay.outages.theory import best_interval
@@ -35,8 +35,8 @@ DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "infinitehbd"
 FREE = CheckpointsAsked(60.0, 0.0, 0.0)
 
 
-def waiting(pool: NodePool, gang: int, spares: int) -> float:
-    values = GangRuns(pool, gang, FREE, 20, 0).of("recorded", spares)
+def waiting(pool: NodePool, gang: int, spares: int, kind: Kind = "recorded") -> float:
+    values = GangRuns(pool, gang, FREE, 20, 0).of(kind, spares)
     return float(values[:, PARTS.index("waiting_share")].mean())
 
 
@@ -51,6 +51,17 @@ def test_a_gang_waits_as_often_as_more_nodes_are_away_than_there_are_spares(spar
     together = pool_of(48, 1000 * DAY, failing(48, 1000, 20, 12, 3, together=4))
     if spares == 3:
         assert waiting(together, 16, spares) > 3 * exact
+
+
+@pytest.mark.parametrize("spares", [1, 3])
+def test_drawn_outages_of_nodes_that_fail_by_themselves_stay_independent(spares: int) -> None:
+    """19 draws out of only ten nodes contain many twice: a node and its copy must not fail at the same times."""
+    pool = pool_of(10, 1000 * DAY, failing(10, 1000, 20, 12, 3))
+    exact = float(stats.binom.sf(spares, 8 + spares, 0.5 / 20.5))
+    assert waiting(pool, 8, spares, "model") == pytest.approx(exact, rel=0.2, abs=0.001)
+    # Nodes that fail five together still do so when they are drawn.
+    together = pool_of(10, 1000 * DAY, failing(10, 1000, 20, 12, 3, together=5))
+    assert waiting(together, 8, spares, "model") > 3 * exact
 
 
 def answered(pool: NodePool, gang: int, target: float) -> tuple[Curve, Answer]:

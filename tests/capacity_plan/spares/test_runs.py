@@ -87,6 +87,21 @@ def test_the_outages_of_a_run() -> None:
             assert inside in {0, 10, 40}
 
 
+def test_a_node_and_its_copy_are_away_at_different_times() -> None:
+    # The log has one node, away for a tenth of the time; the gang and its eight spares are nine copies of it.
+    runs = GangRuns(pool_of(1, 1000, [(0, 300, 400, True)]), 1, CheckpointsAsked(), 5, 0)
+    for number in range(5):
+        own = runs.outages("model", 8, number)
+        inside = own.since_ms < 1000
+        spans = list(zip(own.node[inside], own.since_ms[inside], own.until_ms[inside], strict=True))
+        away = [sum(min(until, 1000) - max(since, 0) for n, since, until in spans if n == node) for node in range(9)]
+        assert away == [100] * 9
+        assert len({max(since for n, since, _ in spans if n == node) for node in range(9)}) == 9
+        # Fewer spares are the same nodes at the same times.
+        fewer = runs.outages("model", 2, number)
+        assert fewer.since_ms[fewer.since_ms < 1000].tolist() == own.since_ms[inside & (own.node < 3)].tolist()
+
+
 def test_without_waits_the_ettr_is_that_of_renewal_theory() -> None:
     """Four nodes fail without memory once in 5 days each, for a moment, over 3,000 days."""
     rng = np.random.default_rng(4)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how more or fewer nodes would change waits, if resampled months reproduce the log's waits."""
+    """Say how more or fewer nodes would change waits, if the log's wait is within the interval for further months."""
     by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
     now = rows[-1]["nodes"]
     if now not in by_nodes:
@@ -26,12 +26,11 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
     if log is not None and not _as_in_the_log(today, log):
         return (
-            f"Cannot tell what more or fewer nodes would change. In months resampled from the log's days, jobs wait"
-            f" {_mean(today)}{_tail(today)} with today's {counted(now, 'nodes')}, but in the log they waited"
-            f" {_mean(log)}{_tail(log)}."
+            f"Cannot tell what more or fewer nodes would change. In the simulation, jobs wait {_mean(today)}"
+            f"{_tail(today)} with today's {counted(now, 'nodes')}, but in the log they waited {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    text = f"In months resampled from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)}"
+    text = f"In the simulation, jobs{whose} wait {_mean(today)}{_tail(today)}"
     text += f" with {counted(now, 'nodes')}"
     if log is not None:
         text += f", and {_wait(log)}{_tail(log)} in the log"
@@ -42,7 +41,7 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _as_in_the_log(today: Row, log: Row) -> bool:
-    """Return whether the log's wait is within the 95 % interval of resampled months with today's nodes."""
+    """Return whether the log's wait is within the interval for further months with today's nodes."""
     low, high, recorded = today["p90_wait_low_s"], today["p90_wait_high_s"], log["p90_wait_s"]
     return None in (low, high, recorded) or low <= recorded <= high
 
@@ -90,7 +89,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
         marks=[interval, line(point=True, **hue), *today],
         height=220,
         tips=[Tip("nodes"), Tip("gpus", "GPUs"), Tip("words", "90th percentile of the wait")],
-        note="Line: expected wait, with its interval over months.",
+        note="Line: wait in the simulation of the log, with the interval for a further month.",
     )
 
 
