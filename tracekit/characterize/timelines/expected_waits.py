@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.expected_wait.backtest import backtest
 from tracekit.characterize.expected_wait.likeness import Lately, waiting_jobs
+from tracekit.characterize.expected_wait.state import ROOM_TABLES, Room, with_states
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import UsageError
 
@@ -25,6 +26,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             raise UsageError(f"{name} is {value:g}", where=f"--param {name}", hint="give a share between 0 and 1")
     lately = Lately(max(2, int(params["least"])), max(2, int(params["window"])), float(params["days"]))
     jobs, notes = waiting_jobs(con)
+    jobs = with_states(jobs, Room.read(con))
     found = backtest(jobs, lately, level).rows
     frame = found.with_row_index("place").with_columns(
         judged=pl.col("place") >= (1 - judged) * found.height,
