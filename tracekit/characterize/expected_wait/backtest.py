@@ -79,9 +79,7 @@ class Waits:
         return float(self.places[row, zeros - 1] / (self.count[row] + 1)) if zeros else 0.0
 
 
-def waits_of(
-    rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools, scale: Floats | float = 1.0
-) -> Waits:
+def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools, scale: Floats | float = 1.0) -> Waits:
     """Return the waits as they were known at the moments of the questions.
 
     Parameters

@@ -102,7 +102,7 @@ class Lately:
     """Minimum number of similar jobs for a prediction."""
     most: int = 100
     """Maximum number of similar jobs that are used, which are those in the most similar states."""
-    among: int = 1000
+    among: int = 400
     """Maximum number of similar jobs of which these are chosen; the latest are."""
     days: float = 56
     """Maximum age of the beginning of a similar job's wait [d]."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.expected_wait.likeness import Lately
+    from tracekit.tables.live_queue import Queue
 
 LOADS = (0.0, 0.1, 0.5, 1.5)
 """Upper bounds of the classes of queue length: places that the jobs ahead need, divided by all places; our choice.
@@ -161,6 +162,108 @@ def _fits(jobs: pl.DataFrame, rows: Ints, cluster: str | None, room: Room, fits:
         pool = room.of_job(cluster, partition)
         if pool is not None and len(pool.node_gpus):
             fits[own["row"].to_numpy()] = pool.fits(float(gpus)).at(2 * own["since"].to_numpy())
+
+
+@dataclass(frozen=True)
+class Question:
+    """The job whose wait is to be predicted, with the state of the queue in which it is submitted."""
+
+    jobs: pl.DataFrame
+    """The jobs of the log with their states, and the job in the last row."""
+    free_gpus: float | None
+    """Free GPUs on the nodes on which the job may run, or None if the nodes are unknown."""
+
+    @property
+    def row(self) -> int:
+        """The number of the job's row."""
+        return self.jobs.height - 1
+
+
+def ask_state(
+    jobs: pl.DataFrame,
+    room: Room,
+    request: Mapping[str, object],
+    end: int,
+    queue: Queue | None,
+    members: frozenset[str],
+) -> Question:
+    """Return the state in which a job is submitted: at the end of the log, or in a queue.
+
+    Parameters
+    ----------
+    jobs : polars.DataFrame
+        From `waiting_jobs`.
+    room : Room
+        The nodes of the log.
+    request : mapping
+        The job's cluster, gpu_class, partition and gpu_count.
+    end : int
+        The end of the log [us].
+    queue : Queue, optional
+        The jobs that replace those that run and wait at the end of the log.
+    members : frozenset of str
+        Partitions of the job's cluster; if empty, all partitions of the queue are.
+    """
+    past = with_states(jobs, room)
+    asked = end + 1 if queue is None else queue.asked_us
+    job = pl.DataFrame(
+        [{**request, "since": asked, "until": asked, "ended": asked, "started": True, "going_on": False}]
+    )
+    job = job.cast({name: kind for name, kind in jobs.schema.items() if name in job.columns})  # type: ignore[arg-type]
+    if queue is None:
+        now, there = jobs, room
+        least: dict[str, float] = {}
+    else:
+        now, there = _of_queue(jobs, queue, str_or_none(request["cluster"]), members), room.with_use(_used(queue))
+        own = past.filter(pl.col("cluster").eq_missing(pl.lit(request["cluster"])))
+        some = pl.col("gpu_count").fill_null(0) > 0
+        least = {
+            "gpus": float(own.filter(some)["places"].max() or 0),
+            "jobs": float(own.filter(~some)["places"].max() or 0),
+        }
+    state = with_states(pl.concat([now, job], how="diagonal"), there, least).tail(1)
+    pool = there.of_job(str_or_none(request["cluster"]), str_or_none(request["partition"]))
+    free = None
+    if pool is not None and len(pool.node_gpus):
+        free = float(pool.at_moments(np.array([2 * asked]))[0][0])
+    return Question(pl.concat([past, state], how="diagonal"), free)
+
+
+def str_or_none(value: object) -> str | None:
+    """Return a name, or None."""
+    return None if value is None else str(value)
+
+
+def _of_queue(jobs: pl.DataFrame, queue: Queue, cluster: str | None, members: frozenset[str]) -> pl.DataFrame:
+    """Return the jobs of a queue that compete with jobs of a cluster, in the columns that `with_states` reads."""
+    mean = jobs.filter(pl.col("cluster").eq_missing(pl.lit(cluster)))["limit_s"].mean()
+    within = (
+        pl.col("partitions").list.eval(pl.element().is_in(list(members))).list.any() if members else pl.lit(value=True)
+    )
+    later = queue.asked_us + BEYOND_US
+    return (
+        queue.jobs.filter(within.fill_null(value=False))
+        .with_columns(since=pl.min_horizontal("since", pl.lit(queue.asked_us - 1)))
+        .select(
+            pl.lit(cluster, dtype=pl.String).alias("cluster"),
+            pl.col("partitions").list.first().alias("partition"),
+            "gpu_count",
+            # Without a limit in the log, all jobs count alike.
+            limit_s=pl.lit(None, dtype=pl.Float64) if mean is None else pl.col("limit_s").fill_null(mean),
+            since="since",
+            until=pl.when("waiting").then(queue.asked_us).otherwise("since"),
+            ended=pl.lit(later),
+            started=~pl.col("waiting"),
+            going_on="waiting",
+        )
+        .sort("since")
+    )
+
+
+def _used(queue: Queue) -> dict[str, float]:
+    """Return the GPUs in use on each node of a queue."""
+    held = queue.jobs.filter(~pl.col("waiting")).explode("nodes", "node_gpus").group_by("nodes")
+    return {node: gpus or 0.0 for node, gpus in held.agg(pl.col("node_gpus").sum()).rows() if node is not None}
 
 
 @dataclass(frozen=True)
