@@ -16,6 +16,7 @@ from tracekit.errors import QueryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.reviewed import Golden
     from tracekit.trace import Trace
@@ -182,3 +183,27 @@ def test_time_limits_that_are_none(history: Trace, limit: str) -> None:
     told = run("wait", history.path, "--gpus", "1", "--time-limit", limit)
     assert told.returncode == 2
     assert "is not a time; write it like 30min, 8h or 2d" in told.stderr
+
+
+def test_command_reads_a_queue(history: Trace, tmp_path: Path, golden: Golden) -> None:
+    now = 1_704_096_000  # 2024-01-01 08:00, half an hour after the end of the history
+    job = {"partition": "a", "node_count": 1, "submit_time": now - 60, "time_limit": 60, "state_reason": "Priority"}
+    waiting = [{**job, "job_state": ["PENDING"], "tres_req_str": f"cpu=1,gres/gpu={gpus}"} for gpus in (1, 2, 5)]
+    queue = tmp_path / "queue.json"
+    queue.write_text(json.dumps({"jobs": waiting, "last_update": now}))
+    shown = run("wait", history.path, "--gpus", "1", "--partition", "a", "--queue", queue, "-f", "json")
+    row = json.loads(shown.stdout)
+    assert (row["ahead_jobs"], row["ahead_gpus"], row["asked"]) == (3, 8, "2024-01-01T08:00:00Z")
+    assert row["extrapolated"]
+    # The log records no limits, so GPU-hours are unknown, and no nodes, so free GPUs are.
+    assert (row["ahead_gpu_hours"], row["free_gpus"], row["fits"]) == (None, None, None)
+    told = run("wait", history.path, "--gpus", "1", "--partition", "a", "--queue", queue).stdout
+    golden(line for line in told.splitlines() if line.endswith("."))
+
+
+def test_command_rejects_another_file(history: Trace, tmp_path: Path) -> None:
+    queue = tmp_path / "queue.json"
+    queue.write_text("JOBID PARTITION NAME")
+    told = run("wait", history.path, "--gpus", "1", "--queue", queue)
+    assert (told.returncode, told.stderr.count("\n")) == (2, 1)
+    assert "is not JSON" in told.stderr

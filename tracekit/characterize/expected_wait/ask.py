@@ -33,6 +33,9 @@ _NEAR = 0.05
 """How far the covered share may be from the level before the answer warns; our choice."""
 _STALE_S = 86_400
 """A queue from a time that is further from the end of the log is noted [s]; our choice."""
+_FAR_LONGER = 2.0
+"""A queue is extrapolated if its work, plus 10 minutes, is more than this many times that of all similar jobs; our
+choice."""
 _FEWEST_CHECKED = 30
 """The covered share of a queue length is reported from this number of waits on; our choice."""
 
@@ -48,7 +51,7 @@ class ExpectedWait:
     given_up: tuple[str, ...]
     """Names of the attributes that were dropped because too few jobs share them."""
     jobs: int
-    """Number of similar jobs that began to wait recently."""
+    """Number of similar jobs that are used, which are those that met the most similar queue."""
     waiting: int
     """Number of these jobs that have not started; their wait so far is a lower bound."""
     since: dt.datetime | None
@@ -67,6 +70,8 @@ class ExpectedWait:
     """Free GPUs on the nodes on which the job may run, or None if these are unknown."""
     fits: bool | None
     """Whether these free GPUs are enough for the job and lie on the fewest nodes that can hold it."""
+    extrapolated: bool
+    """Whether more than twice as much work is ahead as any of the similar jobs met."""
     level: float
     """Share of the waits that the interval should cover."""
     low_s: float | None
@@ -114,6 +119,7 @@ class ExpectedWait:
             "cluster_gpus": self.cluster_gpus,
             "free_gpus": self.free_gpus,
             "fits": self.fits,
+            "extrapolated": self.extrapolated,
             "same": ", ".join(self.same),
             "given_up": ", ".join(self.given_up),
             "since": None if self.since is None else f"{self.since.isoformat()}Z",
@@ -127,10 +133,10 @@ class ExpectedWait:
             found = f"{counted(self.jobs, 'jobs')} of the last {Lately.days:g} days have the same {_listed(self.same)}"
             return [*said, f"Too few similar jobs: {found}; at least {Lately.least} are needed."]
         high = "an upper end that is not known yet" if self.high_s is None else duration(self.high_s or 0)
-        said.append(
-            f"{level_percent(self.level)} of similar jobs wait between {duration(self.low_s or 0)} and {high} in such a"
-            " queue."
-        )
+        low, share = duration(self.low_s or 0), level_percent(self.level)
+        said.append(f"In such a queue, {share} of similar jobs wait between {low} and {high}.")
+        if self.extrapolated:
+            said.append("No similar job met such a long queue, so the interval is extrapolated from shorter queues.")
         if self.at_once_share:
             more = ", so the interval holds more" if self.at_once_share > self.level + 1e-9 else ""
             said.append(f"{percent(self.at_once_share)} of these {self.jobs} similar jobs started at once{more}.")
@@ -143,13 +149,13 @@ class ExpectedWait:
     def _queue(self) -> str:
         """Return the state of the queue in words."""
         if self.gpu_class == "0" or self.ahead_gpus is None:
-            return f"{counted(self.ahead_jobs, 'jobs')} without GPUs wait ahead of this job."
-        ahead = "No job waits ahead of this job"
+            return f"{counted(self.ahead_jobs, 'jobs')} without GPUs wait ahead of this one."
+        ahead = "No job waits ahead of this one"
         if self.ahead_jobs:
             hours = "" if self.ahead_gpu_hours is None else f" (up to {counted(self.ahead_gpu_hours, 'GPU-hours')})"
             wait = "waits" if self.ahead_jobs == 1 else "wait"
             gpus = counted(self.ahead_gpus, "GPUs")
-            ahead = f"{counted(self.ahead_jobs, 'jobs')} {wait} ahead of this job for {gpus}{hours}"
+            ahead = f"{counted(self.ahead_jobs, 'jobs')} {wait} ahead of this one for {gpus}{hours}"
         if self.free_gpus is None:
             return f"{ahead}. The free GPUs are unknown, because the log does not record on which nodes jobs ran."
         shape = "enough to start at once" if self.fits else "not enough on the fewest nodes that can hold the job"
@@ -160,14 +166,12 @@ class ExpectedWait:
         if self.covered_share is None:
             return []
         judged, checked = self.covered_share, counted(self.checked, "waits")
-        said = [f"In the backtest, such intervals covered {percent(judged)} of {checked} of this size class."]
+        few = ", too few to check them" if self.checked < _FEWEST_CHECKED else ""
+        said = [f"In the backtest, such intervals covered {percent(judged)} of {checked} of this size class{few}."]
         if self.alike_covered_share is not None:
-            judged = self.alike_covered_share
-            said.append(
-                f"When the queue was about as long as now, they covered {percent(judged)} of"
-                f" {counted(self.alike_checked, 'waits')}."
-            )
-        if abs(judged - self.level) > _NEAR + 1e-9:
+            judged, checked = self.alike_covered_share, counted(self.alike_checked, "waits")
+            said.append(f"When the queue was about as long as now, they covered {percent(judged)} of {checked}.")
+        if not few and abs(judged - self.level) > _NEAR + 1e-9:
             planned = f"{level_percent(self.level - _NEAR)} to {level_percent(min(self.level + _NEAR, 1.0))}"
             said.append(f"This is outside the planned {planned}, so treat the interval with caution.")
         return said
@@ -353,6 +357,7 @@ def _predicted(
         cluster_gpus=state["places"] if of_gpus else None,
         free_gpus=question.free_gpus if of_gpus else None,
         fits=state["fits"],
+        extrapolated=enough and bool((states.ratio(here, near)[near >= 0] > _FAR_LONGER).all()),
         level=level,
         low_s=None if predicted is None else predicted.low_us / 1e6,
         high_s=None if predicted is None else _finite(predicted.high_us / 1e6),
