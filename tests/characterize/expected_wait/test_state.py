@@ -13,7 +13,7 @@ import tracekit
 from tests.characterize.expected_wait.planted import rows
 from tracekit.characterize.expected_wait.backtest import backtest
 from tracekit.characterize.expected_wait.likeness import Lately, waiting_jobs
-from tracekit.characterize.expected_wait.state import ROOM_TABLES, Room, States, with_states
+from tracekit.characterize.expected_wait.state import ROOM_TABLES, STATE, Room, States, with_states
 from tracekit.characterize.free_nodes import FreeNodes
 from tracekit.characterize.session import Session
 from tracekit.tables.live_queue import QUEUE, Queue
@@ -34,7 +34,7 @@ def _jobs(*some: tuple[float, float, float, float, float | None]) -> pl.DataFram
         gpu_count=pl.Series(gpus, dtype=pl.Float64),
         limit_s=pl.Series(limit, dtype=pl.Float64),
         ended=pl.Series([int(time * _SECOND) for time in end]),
-    ).drop("ahead_jobs", "ahead_gpus", "ahead_s", "places", "fits")
+    ).drop(STATE)
 
 
 def test_jobs_ahead_by_hand() -> None:
