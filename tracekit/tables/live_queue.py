@@ -8,13 +8,13 @@ import polars as pl
 
 QUEUE = pl.Schema(
     {
-        "partitions": pl.List(pl.String),
-        "gpu_count": pl.Float64,
-        "limit_s": pl.Float64,
-        "since": pl.Int64,
-        "waiting": pl.Boolean,
-        "nodes": pl.List(pl.String),
-        "node_gpus": pl.List(pl.Float64),
+        "partitions": pl.List(pl.String()),
+        "gpu_count": pl.Float64(),
+        "limit_s": pl.Float64(),
+        "since": pl.Int64(),
+        "waiting": pl.Boolean(),
+        "nodes": pl.List(pl.String()),
+        "node_gpus": pl.List(pl.Float64()),
     }
 )
 """A row for each job: its partitions, its GPUs (NULL if unknown), its time limit (NULL if unknown or none), the time at

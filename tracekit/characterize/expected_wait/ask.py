@@ -266,6 +266,9 @@ def expected_wait(
         "gpu_count": gpus,
     }
     members = frozenset(() if pool is None else pool.partitions)
+    if pool is None and jobs["cluster"].n_unique() > 1:
+        own = jobs.filter(pl.col("cluster").eq_missing(pl.lit(always[0])))
+        members = frozenset(own["partition"].drop_nulls().str.split(",").explode())
     question = ask_state(jobs, room, request, end, queue, members)
     notes = [*(note.sentence() for note in lost), *([] if queue is None else _queue_notes(queue, jobs, end))]
     now = end if queue is None else queue.asked_us

@@ -209,7 +209,7 @@ def ask_state(
     job = pl.DataFrame(
         [{**request, "since": asked, "until": asked, "ended": asked, "started": True, "going_on": False}]
     )
-    job = job.cast({name: kind for name, kind in jobs.schema.items() if name in job.columns})  # type: ignore[arg-type]
+    job = job.cast({name: kind for name, kind in jobs.schema.items() if name in job.columns})
     if queue is None:
         now, there = jobs, room
         least: dict[str, float] = {}
@@ -218,8 +218,8 @@ def ask_state(
         own = past.filter(pl.col("cluster").eq_missing(pl.lit(request["cluster"])))
         some = pl.col("gpu_count").fill_null(0) > 0
         least = {
-            "gpus": float(own.filter(some)["places"].max() or 0),
-            "jobs": float(own.filter(~some)["places"].max() or 0),
+            "gpus": own.filter(some).select(pl.col("places").max()).item() or 0.0,
+            "jobs": own.filter(~some).select(pl.col("places").max()).item() or 0.0,
         }
     state = with_states(pl.concat([now, job], how="diagonal"), there, least).tail(1)
     pool = there.of_job(str_or_none(request["cluster"]), str_or_none(request["partition"]))
