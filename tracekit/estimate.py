@@ -81,7 +81,7 @@ QUERY = Cost(0, 130, 0.5, tables=(), sliced=True)
 QUERY_COSTS = {
     "failures/by_user": QUERY._replace(table_bytes=20, cpu_us=0.2),
     "queuing/delay_causes": QUERY._replace(cpu_us=2),
-    "queuing/expected_wait_backtest": QUERY._replace(array_bytes=850, table_bytes=0, cpu_us=28),
+    "queuing/expected_wait_backtest": QUERY._replace(array_bytes=850, table_bytes=0, cpu_us=44),
     "utilization/efficiency": QUERY._replace(table_bytes=250, cpu_us=1.3),
     "utilization/jobs_to_look_at": QUERY._replace(table_bytes=250, cpu_us=1.4),
 }

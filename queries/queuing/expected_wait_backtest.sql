@@ -4,7 +4,7 @@
 -- tables: jobs
 -- needs: queueing
 -- param level: 0.8 | share of the waits that an interval should cover
--- param window: 100 | number of the most recent similar jobs to use
+-- param window: 100 | maximum number of similar jobs to use, those in the most similar states of the queue
 -- param least: 20 | minimum number of similar jobs for a forecast
 -- param days: 56 | maximum age of a similar job's wait, in days since it began
 -- param judged_share: 0.5 | share of the jobs that are tested (the latest jobs); the others are used for learning

@@ -1,12 +1,13 @@
 """Planted sites, where each kind has its rules and a seed determines its jobs.
 
 The kinds in `KNOWN` have rules that tracekit's search can express. The kinds in `OUTSIDE` depend on something that no
-log records, so no simulation of them may be graded close or fair.
+log records, so no simulation of them may be graded close or fair. The kinds in `BUSY` have long queues.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -39,8 +40,8 @@ _ONE = (Part("gpu", 12, 0.95, 1500),)
 
 def make_site(kind: str, seed: int) -> Site:
     """Return a site of a kind, with jobs sampled from a seed."""
-    random = np.random.default_rng([seed, [*KNOWN, *OUTSIDE].index(kind)])
-    return {**KNOWN, **OUTSIDE}[kind](random)
+    random = np.random.default_rng([seed, [*KNOWN, *OUTSIDE, *BUSY].index(kind)])
+    return {**KNOWN, **OUTSIDE, **BUSY}[kind](random)
 
 
 def _site(random: np.random.Generator, parts: tuple[Part, ...] = _ONE, rules: Rules | None = None) -> Site:
@@ -218,3 +219,36 @@ KNOWN: dict[str, Callable[[np.random.Generator], Site]] = {
     "outages": _outages,
 }
 OUTSIDE: dict[str, Callable[[np.random.Generator], Site]] = {"hidden order": _hidden, "holds": _holds}
+
+
+def _overload(random: np.random.Generator, backfill: str) -> Site:
+    """Return a site with 1.2 times as much work as it can do, so that the queue grows to the end."""
+    return _site(random, (Part("gpu", 12, 1.2, 1500),), Rules(backfill=backfill))
+
+
+def _ramp(random: np.random.Generator, backfill: str) -> Site:
+    """Return a site where jobs come more and more often."""
+    site = _site(random, rules=Rules(backfill=backfill))
+    last = DAYS * DAY
+    jobs = [job._replace(submit=int(last * (job.submit / last) ** 0.65)) for job in site.jobs]
+    return replace(site, jobs=_numbered(jobs))
+
+
+def _bursts(random: np.random.Generator, backfill: str) -> Site:
+    """Return a site where 40 % of the jobs come in nine bursts of six hours."""
+    site = _site(random, (Part("gpu", 12, 0.85, 1500),), Rules(backfill=backfill))
+    begins = random.uniform(0, DAYS * DAY, 9)
+    moved = np.where(
+        random.random(len(site.jobs)) < 0.4,
+        begins[random.integers(9, size=len(site.jobs))] + random.uniform(0, 6 * 3600, len(site.jobs)),
+        [job.submit for job in site.jobs],
+    )
+    jobs = [job._replace(submit=int(time)) for job, time in zip(site.jobs, moved, strict=True)]
+    return replace(site, jobs=_numbered(jobs))
+
+
+BUSY: dict[str, Callable[[np.random.Generator], Site]] = {
+    f"{name}, {backfill}": partial(make, backfill=backfill)
+    for name, make in (("overload", _overload), ("ramp", _ramp), ("bursts", _bursts))
+    for backfill in ("passing", "easy", "strict")
+}

@@ -17,9 +17,10 @@ import polars as pl
 from tracekit.answer import Param
 from tracekit.characterize.notes import Note, noted
 from tracekit.characterize.occupancy import Steps, open_attempts_sql, window_us
+from tracekit.tables.pools import find_pools
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import duckdb
 
@@ -236,7 +237,7 @@ HAVING count(p.gpu_count) = 0"""
 
 
 def free_nodes(
-    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
+    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True, beyond_us: int = 0
 ) -> tuple[dict[str | None, FreeNodes], list[Note]]:
     """Return the free GPUs of each cluster's nodes, and notes on the nodes and on excluded data.
 
@@ -253,6 +254,9 @@ def free_nodes(
         moment, which makes the state between the two readable.
     events : bool
         Whether nodes count as full while node_events lists them as down, drained or in maintenance.
+    beyond_us : int
+        How long after the end of the log running attempts keep their GPUs, and nodes stay out of service [us]. The
+        state at the very end of the log needs a time above 0.
     """
     nodes = pl.DataFrame(
         con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
@@ -265,7 +269,8 @@ def free_nodes(
                   sum(gpu_count) AS gpus
            FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, coalesce(p.gpu_count, u.share) AS gpu_count,
                         coalesce(p.start_time, a.start_time) AS since,
-                        coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
+                        coalesce(epoch_us(p.end_time), epoch_us(a.end_time),
+                                 o.until_us + CASE WHEN o.lost IS NULL THEN {beyond_us} ELSE 0 END) AS until
                  FROM placements AS p
                  INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
                  INNER JOIN jobs AS j ON a.job_id = j.job_id
@@ -277,7 +282,10 @@ def free_nodes(
         )
     )
     if events and con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
-        away = away_spans(con).join(nodes, on="node_id", how="inner", maintain_order="left")
+        window = window_us(con)
+        last = pl.when(pl.col("until") == (window and window[1])).then(beyond_us).otherwise(0)
+        away = away_spans(con).with_columns(until=pl.col("until") + last)
+        away = away.join(nodes, on="node_id", how="inner", maintain_order="left")
         full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
         held = pl.concat([held, full.cast(held.schema)])
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
@@ -315,6 +323,37 @@ def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> Free
     before = sums[np.searchsorted(node, np.arange(len(node_gpus)))]
     free = np.round(node_gpus[node] + sums[1:] - before[node], 6)
     return FreeNodes(node_gpus, node[last], time[last], free[last], names)
+
+
+def nodes_of_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
+    """Return the nodes on which jobs of each partition may run, for partitions that have only some of the nodes.
+
+    Partitions of the same name in several clusters have the nodes of all, of which a cluster's pool has its own.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for pool in find_pools(con):
+        if pool.apart or not pool.observed:
+            for name, own in pool.partitions.items():
+                nodes = frozenset(pool.nodes if pool.observed else own)
+                found[name] = found.get(name, frozenset()) | nodes
+    return found if len(set(found.values())) > 1 else {}
+
+
+def nodes_of_job(
+    nodes: Mapping[str | None, FreeNodes],
+    partitions: Mapping[str, frozenset[str]],
+    cluster: str | None,
+    partition: str | None,
+) -> FreeNodes | None:
+    """Return the nodes on which a job may run, or None if they are unknown.
+
+    `nodes` comes from `free_nodes`, and `partitions` from `nodes_of_partitions`.
+    """
+    pool = nodes.get(cluster)
+    own = partitions.get(partition or "")
+    if pool is None or own is None:
+        return pool
+    return pool.only(np.array([k for k, name in enumerate(pool.names) if name in own], dtype=np.int64))
 
 
 # Find when a spread gang could first have run on the fewest nodes.

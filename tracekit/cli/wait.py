@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -28,21 +29,30 @@ def wait(
     cluster: Annotated[
         str | None, Flag("--cluster --cluster-name NAME", "Cluster, if the history has several.")
     ] = None,
+    queue: Annotated[
+        Path | None,
+        Flag(
+            "--queue FILE",
+            "Jobs that wait and run now, from 'squeue --json'; by default those at the end of the history.",
+        ),
+    ] = None,
     level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
     form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "Format of the result.")] = "table",
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Predict how long a job will wait, as an interval based on recent similar jobs.
+    """Predict how long a job will wait, as an interval based on similar jobs that met a similar queue.
 
     Similar jobs have the same cluster and size class. If there are enough such jobs, they also have the same partition,
-    GPU model and so on. The prediction is for a job submitted at the end of the history. docs/wait.md explains the
-    method. The query queuing/expected_wait_backtest checks it against the history itself.
+    GPU model and so on. Of these, the jobs count that met about as much work ahead, and free GPUs or none. The
+    prediction is for a job submitted at the end of the history or, with --queue, in the queue of a file. docs/wait.md
+    explains the method. The query queuing/expected_wait_backtest checks it against the history itself.
 
     Example: tracekit wait my-trace --gpus 4 --partition gpu --time-limit 8h
     """
     import polars as pl
 
     from tracekit.characterize.expected_wait.ask import expected_wait
+    from tracekit.ingest.squeue import read_squeue
 
     say_need(history, "wait", memory_limit)
     found = expected_wait(
@@ -54,6 +64,7 @@ def wait(
         account=account,
         time_limit_s=None if time_limit is None else _seconds(time_limit),
         cluster=cluster,
+        queue=None if queue is None else read_squeue(queue),
         level=level,
         memory_limit=memory_limit,
     )

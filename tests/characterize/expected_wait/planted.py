@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from tracekit.characterize.expected_wait.state import Room, with_states
+
 __all__ = ["KINDS", "planted", "rows"]
 
 KINDS = ("stationary", "drift", "jump up", "jump down", "daily", "gangs", "at once", "never")
@@ -45,7 +47,7 @@ def rows(
     us = [(np.asarray(t) * 1e6).astype(np.int64) for t in (since, np.where(seen, start, end))]
     order = np.array([_CLASSES.index(c) for c in gpu_class])
     empty = [None] * len(us[0])
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "job_id": [str(i) for i in range(len(us[0]))],
             "gpu_class": gpu_class,
@@ -57,8 +59,13 @@ def rows(
             "gpu_count": order.astype(float),
             "limit_class": pl.Series(empty, dtype=pl.Int32),
             "account": pl.Series(empty, dtype=pl.String),
+            "partition": pl.Series(empty, dtype=pl.String),
+            "limit_s": pl.Series(empty, dtype=pl.Float64),
             "since": us[0],
             "until": np.maximum(us[1], us[0]),
+            "ended": np.maximum(us[1], us[0]),
             "started": seen,
+            "going_on": ~seen,
         }
     )
+    return with_states(frame, Room())

@@ -16,6 +16,7 @@ from tracekit.errors import QueryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.reviewed import Golden
     from tracekit.trace import Trace
@@ -46,22 +47,23 @@ def history(make_trace: Callable[..., Trace]) -> Trace:
 
 def test_quantiles_by_hand(history: Trace) -> None:
     found = tracekit.expected_wait(history, 1, partition="a")
-    assert (found.jobs, found.waiting, found.given_up) == (24, 0, ())
+    # Nobody ever waited ahead of these jobs, so all states are equal, and the latest 20 count.
+    assert (found.jobs, found.waiting, found.given_up) == (20, 0, ())
     assert found.at_once_share == 0
     low = found.low_s
     assert low is not None
-    # The waits are 10, 20, ..., 240, so that a share p lies at 250 p. Each was longer than all before it: the upper
-    # end has learned to lie at the share 1, beyond the longest, and what is between the ends moves with them.
+    # The waits are 50, 60, ..., 240, so that a share p from 1/21 on lies at 40 + 210 p. Each was longer than all before
+    # it: the upper end has learned to lie at the share 1, beyond the longest, and the quantiles move with the ends. The
+    # lower end has learned from the jobs of b, which started at once, and lies between 0 and the first wait.
+    share = low / 50 / 21
     assert found.quantiles_s == pytest.approx(
         {
             0.1: low,
-            0.25: low + (250 - low) * 0.15 / 0.8,
-            0.5: (low + 250) / 2,
-            0.75: low + (250 - low) * 0.65 / 0.8,
+            **{p: 40 + 210 * (share + (1 - share) * (p - 0.1) / 0.8) for p in (0.25, 0.5, 0.75)},
             0.9: 240,
         }
     )
-    assert (found.high_s, low < 25) == (240, True)
+    assert (found.high_s, low < 50) == (240, True)
 
 
 def test_quantiles_agree_with_an_interval_that_begins_at_zero(make_trace: Callable[..., Trace]) -> None:
@@ -89,7 +91,7 @@ def test_partition_with_too_few_is_given_up(history: Trace) -> None:
     found = tracekit.expected_wait(history, 1, partition="c", gpu_model="a100")
     assert found.given_up == ("number of GPUs", "GPU model", "partition or VC")
     assert found.same == ("size class",)
-    assert found.jobs == 45
+    assert found.jobs == 22  # half of 45
 
 
 def test_interval_is_a_point_where_all_start_at_once(history: Trace, golden: Golden) -> None:
@@ -118,16 +120,19 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
             for i in range(20)
         ]
         pending = [
-            {"job_id": f"p{i}", "submit_time": "2024-01-01T00:00:00", "gpu_count": 1, "status": "pending"}
-            for i in range(20)
+            {"job_id": f"p{i}", "submit_time": f"2024-01-01T20:0{i}:00", "gpu_count": 1, "status": "pending"}
+            for i in range(5)
         ]
         return make_trace(jobs=[*some, *pending, last])
 
     end = {"job_id": "z", "submit_time": "2024-01-02T00:00:00", "gpu_count": 1, "status": "pending"}
     found = tracekit.expected_wait(jobs(end), 1)
-    # 20 of 41 waited a minute, the rest goes on: the place of 75 % is beyond what is known.
-    assert (found.jobs, found.waiting) == (41, 21)
-    assert found.quantiles_s[0.25] == pytest.approx(60)
+    # Of the 26 jobs, the 20 that met the most similar queue: the six that wait, and the latest 14 that started.
+    assert (found.ahead_jobs, found.ahead_gpus, found.jobs, found.waiting) == (6, 6, 20, 6)
+    # One GPU was in use at most, and without limits a job counts for an hour: 6 h of work are ahead. The jobs that
+    # started met none, so their minute counts (6 h + 10 min) / 10 min = 37 times. The last job has waited for 0 s,
+    # which leaves 19: 14 of these have started. The place of 70 % of 21 is 14.7, and 20 * 14 / 19 is 14.74.
+    assert found.quantiles_s[0.25] == pytest.approx(60 * 37)
     assert found.quantiles_s[0.75] is None
     assert found.high_s is None
     golden(found.sentences())
@@ -178,3 +183,27 @@ def test_time_limits_that_are_none(history: Trace, limit: str) -> None:
     told = run("wait", history.path, "--gpus", "1", "--time-limit", limit)
     assert told.returncode == 2
     assert "is not a time; write it like 30min, 8h or 2d" in told.stderr
+
+
+def test_command_reads_a_queue(history: Trace, tmp_path: Path, golden: Golden) -> None:
+    now = 1_704_096_000  # 2024-01-01 08:00, half an hour after the end of the history
+    job = {"partition": "a", "node_count": 1, "submit_time": now - 60, "time_limit": 60, "state_reason": "Priority"}
+    waiting = [{**job, "job_state": ["PENDING"], "tres_req_str": f"cpu=1,gres/gpu={gpus}"} for gpus in (1, 2, 5)]
+    queue = tmp_path / "queue.json"
+    queue.write_text(json.dumps({"jobs": waiting, "last_update": now}))
+    shown = run("wait", history.path, "--gpus", "1", "--partition", "a", "--queue", queue, "-f", "json")
+    row = json.loads(shown.stdout)
+    assert (row["ahead_jobs"], row["ahead_gpus"], row["asked"]) == (3, 8, "2024-01-01T08:00:00Z")
+    assert row["extrapolated"]
+    # The log records no limits, so GPU-hours are unknown, and no nodes, so free GPUs are.
+    assert (row["ahead_gpu_hours"], row["free_gpus"], row["fits"]) == (None, None, None)
+    told = run("wait", history.path, "--gpus", "1", "--partition", "a", "--queue", queue).stdout
+    golden(line for line in told.splitlines() if line.endswith("."))
+
+
+def test_command_rejects_another_file(history: Trace, tmp_path: Path) -> None:
+    queue = tmp_path / "queue.json"
+    queue.write_text("JOBID PARTITION NAME")
+    told = run("wait", history.path, "--gpus", "1", "--queue", queue)
+    assert (told.returncode, told.stderr.count("\n")) == (2, 1)
+    assert "is not JSON" in told.stderr

@@ -47,7 +47,7 @@ def test_rare_gangs_are_held_among_themselves() -> None:
 
 
 def test_without_learning_a_jump_is_missed() -> None:
-    jobs = planted("jump up", 600, 50, seed=3)
+    jobs = planted("jump up", 600, 5, seed=3)
     share, _ = _covered(backtest(jobs, Lately(), 0.8, gain=0).rows)
     assert share < 0.75
 
@@ -73,7 +73,7 @@ def test_jobs_submitted_together_know_nothing_of_each_other() -> None:
     since = np.array([0.0] * 20 + [10.0] * 3)
     jobs = rows(since, since + 1, ["1"] * 23, end=100)
     alike = likeness(jobs, Lately(least=20))
-    assert alike.step.tolist() == [-1] * 20 + [0] * 3
+    assert alike.step.tolist() == [-1] * 20 + [2] * 3  # account and time limit count only among 100 similar jobs
     assert (alike.end - alike.first).tolist()[20:] == [20, 20, 20]
 
 
@@ -92,7 +92,8 @@ def test_what_is_given_up_comes_in_order() -> None:
     jobs = rows(since, since + 1, ["1"] * 41, end=100).with_columns(
         place=pl.Series(["a"] * 20 + ["b"] * 20 + ["a"]), account=pl.Series(["x"] * 5 + ["y"] * 35 + ["x"])
     )
-    alike = likeness(jobs, Lately(least=20))
+    assert likeness(jobs, Lately(least=20)).step[40] == 2  # its partition has 20 jobs, fewer than 100
+    alike = likeness(jobs, Lately(least=20, most=20))
     assert alike.step[40] == 1  # its account has 5 jobs, its partition 20
     assert alike.rows(np.array([40]), 100)[0].tolist() == [*range(20), *([-1] * 80)]
 
@@ -111,10 +112,12 @@ def test_samples_are_held(name: str, sample_trace: Callable[[str], Trace]) -> No
     found = run_query(sample_trace(name), "queuing/expected_wait_backtest").filter(pl.col("gpu_class") == "all")
     row = found.row(0, named=True)
     assert row["told"] > 70
-    assert 0.75 <= row["covered_share"] <= 0.85
+    # Independent draws at 80 % would lie within the binomial bounds 999 times of 1000.
+    low, high = (binom.ppf(p, row["told"], 0.8) / row["told"] for p in (0.0005, 0.9995))
+    assert min(low, 0.75) <= row["covered_share"] <= max(high, 0.85)
     assert row["jobs"] == row["too_few"] + row["unknown"] + row["told"]
     # A point at 0 s holds all that start at once, at any level: 97 % of the jobs of helios, 88 % of slurm's.
-    assert 0.75 <= row["inside_share"] <= {"helios": 0.99, "slurm": 0.9}.get(name, 0.85)
+    assert 0.7 <= row["inside_share"] <= {"helios": 0.99, "slurm": 0.95}.get(name, 0.9)
 
 
 def test_query_counts_by_hand(make_trace: Callable[..., Trace]) -> None:

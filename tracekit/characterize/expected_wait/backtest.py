@@ -15,15 +15,20 @@ import numpy as np
 import polars as pl
 
 from tracekit.characterize.expected_wait.likeness import ALWAYS, likeness
+from tracekit.characterize.expected_wait.state import STATE, States
 
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.expected_wait.likeness import Lately
 
 
+_LONGEST_US = 2.0**61
+"""Longest wait [us], about 73,000 years, which keeps scaled waits within the range of numbers."""
+
+
 @dataclass(frozen=True)
 class Waits:
-    """The waits of the similar jobs, with one row for each question.
+    """The waits of the similar jobs, with one row for each question, scaled to the work ahead at the question's moment.
 
     The place of a wait is its rank, which is the number of the n jobs that waited at most as long. The quantile p is at
     place p (n + 1), as is usual for predicting the next of n similar values, and is interpolated between two waits.
@@ -74,7 +79,7 @@ class Waits:
         return float(self.places[row, zeros - 1] / (self.count[row] + 1)) if zeros else 0.0
 
 
-def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools) -> Waits:
+def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools, scale: Floats | float = 1.0) -> Waits:
     """Return the waits as they were known at the moments of the questions.
 
     Parameters
@@ -85,11 +90,13 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
         The moment of each question [us].
     since, until, started : array
         Beginning and end of every job's wait [us], and whether the job started at the end.
+    scale : array of the shape of rows, or number
+        Factor for each wait.
     """
     there = rows >= 0
     now = moments[:, None]
     ended = there & started[rows] & (until[rows] <= now)
-    waited = np.minimum(until[rows], now) - since[rows]
+    waited = np.minimum(np.rint((np.minimum(until[rows], now) - since[rows]) * scale), _LONGEST_US).astype(np.int64)
     # Sorted by length, with ended waits first among equal waits and missing entries last.
     key = np.where(there, 2 * waited + ~ended, np.iinfo(np.int64).max)
     key.sort(axis=1)
@@ -177,11 +184,14 @@ class Learner:
         miss = 1 - self.level
         return self.ends.setdefault(group, Ends(miss / 2, 1 - miss / 2, self.level))
 
-    def predict(self, group: int, waits: Waits, row: int) -> Prediction:
-        """Predict the interval for one question; first call `learn` for its moment."""
+    def predict(self, group: int, waits: Waits, row: int, *, fits: bool = False) -> Prediction:
+        """Predict the interval for one question; first call `learn` for its moment.
+
+        `fits` says whether the job could start at once on free nodes.
+        """
         ends = self.ends_of(group)
-        if waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
-            # So many jobs start at once that no wait lies below the interval, so all allowed misses may lie above it.
+        if fits or waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
+            # The job may start at once. No wait lies below the interval, so all allowed misses may lie above it.
             return Prediction(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
         low = waits.quantile(row, ends.low)
         if math.isinf(low):
@@ -220,7 +230,7 @@ class Learner:
                 ends.high += gain * (above - miss / 2)
 
 
-_AT_ONCE = 8192
+_AT_ONCE = 512
 """Number of questions whose waits are sorted together, to be fast in numpy and use little memory."""
 
 
@@ -232,8 +242,15 @@ class Backtest:
     """Rows in the order of `jobs`: step, like_jobs, low_s, high_s, wait_s, below, above; see the timeline."""
     learner: Learner
     """The learner after the last job; call `learn` for outcomes that became known later."""
-    groups: dict[tuple[str | None, str | None], int]
-    """The learner's number for each group of a cluster and size class."""
+    groups: dict[tuple[object, ...], int]
+    """The learner's number for each group of a cluster, size class and class of the state (`group_of`)."""
+    states: States
+    """The states of the jobs."""
+
+
+def group_of(always: tuple[str | None, str | None], states: States, job: int) -> tuple[object, ...]:
+    """Return the group in which the interval of a job learns: cluster, size class and class of the state."""
+    return (*always, *states.cell(job))
 
 
 def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAIN) -> Backtest:
@@ -242,7 +259,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     Parameters
     ----------
     jobs : polars.DataFrame
-        From `waiting_jobs`.
+        From `waiting_jobs`, with the columns of `with_states`.
     lately : Lately
         Limits on the earlier jobs to use.
     level : float
@@ -253,7 +270,8 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     n = jobs.height
     since, until = jobs["since"].to_numpy(), jobs["until"].to_numpy()
     started = jobs["started"].to_numpy()
-    keys = jobs.select(ALWAYS).rows()
+    states = States.of(jobs)
+    keys = [group_of(always, states, job) for job, always in enumerate(jobs.select(ALWAYS).rows())]
     groups = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     group = [groups[key] for key in keys]
     alike = likeness(jobs, lately)
@@ -262,10 +280,11 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
     learner = Learner(level, gain)
     for begin in range(0, len(answerable), _AT_ONCE):
         asked = answerable[begin : begin + _AT_ONCE]
-        waits = waits_of(alike.rows(asked, lately.most), since[asked], since, until, started)
+        near = states.nearest(asked, alike.rows(asked, lately.among), lately)
+        waits = waits_of(near, since[asked], since, until, started, states.ratio(asked, near))
         for row, job in enumerate(asked.tolist()):
             learner.learn(since[job])
-            predicted = learner.predict(group[job], waits, row)
+            predicted = learner.predict(group[job], waits, row, fits=bool(states.fits[job]))
             low[job], high[job] = predicted.low_us, predicted.high_us
             wait = float(until[job] - since[job])
             if not started[job] and wait <= predicted.high_us:
@@ -274,9 +293,10 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
             below[job], above[job] = misses
             known = since[job] + math.ceil(predicted.high_us) if wait > predicted.high_us else until[job]
             learner.expect(int(known), job, group[job], predicted, misses)
-    rows = jobs.select("job_id", "gpu_class", "class_order").with_columns(
+    rows = jobs.select("job_id", "gpu_class", "class_order", *STATE).with_columns(
         step=pl.Series(alike.step),
-        like_jobs=pl.Series(np.where(alike.step >= 0, alike.end - alike.first, 0)),
+        like_jobs=pl.Series(np.where(alike.step >= 0, lately.used(alike.end - alike.first), 0)),
+        load_class=pl.Series(states.load),
         low_s=_known(low / 1e6),
         high_s=_known(high / 1e6),
         wait_s=pl.Series((until - since) / 1e6),
@@ -284,7 +304,7 @@ def backtest(jobs: pl.DataFrame, lately: Lately, level: float, gain: float = GAI
         below=_known(below),
         above=_known(above),
     )
-    return Backtest(rows, learner, groups)
+    return Backtest(rows, learner, groups, states)
 
 
 def _known(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pl.Series:

@@ -40,15 +40,17 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Not
     -------
     polars.DataFrame
         The columns job_id, gpu_class and class_order. The job's request: cluster, place (the partition, or the VC if
-        there are no partitions), gpu_model, qos, gpu_count, limit_class, account. The wait from since to until [us],
-        which ended with a start if `started`, and otherwise when the job left the queue or the log ended.
+        there are no partitions), gpu_model, qos, gpu_count, limit_class, account, partition, limit_s. The wait from
+        since to until [us], which ended with a start if `started`. Otherwise, the job still waits at the end of the log
+        if `going_on`, or it left the queue. A job that started ended at `ended` [us], or at the end of the log.
     list of Note
         The excluded jobs.
     """
     end = log_end_us(con)
     columns = (
         f"job_id, gpu_class, class_order, cluster, coalesce(partition, vc) AS place, gpu_model, qos, gpu_count,"
-        f" {limit_class('time_limit_s')} AS limit_class, account"
+        f' {limit_class("time_limit_s")} AS limit_class, account, "partition", time_limit_s AS limit_s,'
+        " epoch_us(end_time) AS ended"
     )
     # A job submitted at the last moment of the log has waited for 0 s so far.
     frame = pl.DataFrame(
@@ -64,7 +66,9 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Not
     until = pl.when(pl.col("left_at").is_null()).then(pl.max_horizontal(pl.lit(end), "since")).otherwise("left_at")
     lost = frame.height - kept.height
     notes = [Note("beginning unknown", facts=(counted(lost, "jobs"),))] if lost else []
-    kept = kept.with_columns(until.alias("until")).drop("left_at", "waiting")
+    kept = kept.with_columns(
+        until.alias("until"), going_on=pl.col("left_at").is_null(), ended=pl.col("ended").fill_null(end)
+    ).drop("left_at", "waiting")
     return kept.with_columns(pl.max_horizontal("since", "until").alias("until")), notes
 
 
@@ -74,6 +78,9 @@ ALWAYS = ("cluster", "gpu_class")
 STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
 """Further attributes that must agree. If too few jobs are similar, the attributes are dropped one by one, in this
 order."""
+
+_MINOR = 2
+"""Number of STEPS, from the first, that matter less than the state of the queue."""
 
 WORDS = {
     "cluster": "cluster",
@@ -94,9 +101,23 @@ class Lately:
     least: int = 20
     """Minimum number of similar jobs for a prediction."""
     most: int = 100
-    """Maximum number of similar jobs; the latest are used."""
+    """Maximum number of similar jobs that are used, which are those in the most similar states."""
+    among: int = 400
+    """Maximum number of similar jobs of which these are chosen; the latest are."""
     days: float = 56
     """Maximum age of the beginning of a similar job's wait [d]."""
+
+    def used(self, similar: Ints) -> Ints:
+        """Return how many of a number of similar jobs are used: half, but at least `least` and at most `most`."""
+        return np.clip(similar // 2, min(self.least, self.most), self.most)
+
+    def needed(self, dropped: int) -> int:
+        """Return how many jobs must be similar if this number of STEPS is dropped.
+
+        The state of the queue says more about a wait than account and time limit class, so these are dropped unless as
+        many jobs agree in them as can be used.
+        """
+        return max(self.most, self.least) if dropped < _MINOR else self.least
 
 
 @dataclass(frozen=True)
@@ -145,8 +166,9 @@ def likeness(jobs: pl.DataFrame, lately: Lately) -> Likeness:
         new[1:] |= moment[1:] != moment[:-1]
         earlier = np.maximum.accumulate(np.where(new, place, 0))
         oldest = _places_of(sorted_code, moment, moment - int(lately.days * 86_400_000_000))
-        begin = np.maximum(np.maximum(group, oldest), earlier - lately.most)
-        take = (step[order] < 0) & (earlier - begin >= lately.least)
+        begin = np.maximum(np.maximum(group, oldest), earlier - lately.among)
+        needed = lately.needed(given_up)
+        take = (step[order] < 0) & (earlier - begin >= needed)
         rows = order[take]
         step[rows], first[rows], end[rows] = given_up, begin[take], earlier[take]
     return Likeness(tuple(orders), step, first, end)

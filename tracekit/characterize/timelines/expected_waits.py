@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.expected_wait.backtest import backtest
 from tracekit.characterize.expected_wait.likeness import Lately, waiting_jobs
+from tracekit.characterize.expected_wait.state import ROOM_TABLES, Room, with_states
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import UsageError
 
@@ -23,8 +24,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     for name, value in (("level", level), ("judged_share", judged)):
         if not 0 < value < 1:
             raise UsageError(f"{name} is {value:g}", where=f"--param {name}", hint="give a share between 0 and 1")
-    lately = Lately(max(2, int(params["least"])), max(2, int(params["window"])), float(params["days"]))
+    lately = Lately(max(2, int(params["least"])), max(2, int(params["window"])), days=float(params["days"]))
     jobs, notes = waiting_jobs(con)
+    jobs = with_states(jobs, Room.read(con))
     found = backtest(jobs, lately, level).rows
     frame = found.with_row_index("place").with_columns(
         judged=pl.col("place") >= (1 - judged) * found.height,
@@ -39,10 +41,11 @@ EXPECTED_WAITS = TimelineTable(
     name="expected_waits",
     title="The wait predicted for each job, and whether the actual wait fell within the interval",
     tables=("jobs",),
-    views=("job_classes",),
+    views=("job_classes", "node_gpus", "open_attempts", "trace_capabilities", "trace_nodes", "trace_window"),
+    also=ROOM_TABLES,
     params=(
         Param("level", 0.8, "share of the waits that an interval should cover"),
-        Param("window", 100, "number of the most recent similar jobs to use"),
+        Param("window", 100, "maximum number of similar jobs to use, those in the most similar states of the queue"),
         Param("least", 20, "minimum number of similar jobs for a prediction"),
         Param("days", 56, "maximum age of a similar job's wait, in days since it began"),
         Param(
@@ -56,7 +59,15 @@ EXPECTED_WAITS = TimelineTable(
         AnswerColumn(
             "step", "number", "number of attributes in which similar jobs may differ, or -1 if too few jobs are similar"
         ),
-        AnswerColumn("like_jobs", "jobs", "number of similar jobs"),
+        AnswerColumn("like_jobs", "jobs", "number of similar jobs that are used"),
+        AnswerColumn("ahead_jobs", "jobs", "waiting jobs ahead in the cluster: of GPU jobs, or of jobs without GPUs"),
+        AnswerColumn("ahead_gpus", "GPUs", "GPUs that these jobs need; without GPUs, their number"),
+        AnswerColumn("ahead_s", "s", "their GPUs times their time limits, divided by `places`"),
+        AnswerColumn("places", "GPUs", "GPUs of the cluster's nodes or, if unknown, the most in use at once so far"),
+        AnswerColumn("fits", "true or false", "whether the job fits on the fewest free nodes; NULL when unknown"),
+        AnswerColumn(
+            "load_class", "number", "queue length: 0 for none, then ahead_gpus / places up to 0.1, 0.5, 1.5 and more"
+        ),
         AnswerColumn("low_s", "s", "lower end of the interval; NULL when too few jobs are similar"),
         AnswerColumn("high_s", "s", "upper end of the interval; NULL when unknown"),
         AnswerColumn("wait_s", "s", "how long the job waited, which is a lower bound if it did not start"),
@@ -71,12 +82,16 @@ EXPECTED_WAITS = TimelineTable(
     rule="""A wait runs from the moment at which a job could have been started (its submission, if no later time is
 known) to its first start. For a job that still waits or left the queue without starting, the time so far is a lower
 bound on the wait (Kaplan and Meier, 1958). Jobs are similar if they have the same cluster, size class, partition (or
-VC), GPU model, QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `least` jobs
-are similar, the account is dropped, then the time limit class, the number of GPUs, the QOS, the GPU model and the
-partition, but never the cluster and the size class. The latest `window` similar jobs that began to wait before the job,
-within the last `days` days, are used. The quantile p of n waits lies at place p (n + 1). The ends of the interval start
-at the quantiles (1 - level) / 2 and (1 + level) / 2. If a larger share than (1 - level) / 2 starts at once, the
-interval begins at 0 and ends at the quantile `level`. The ends then learn for each cluster and size class: an end moves
+VC), GPU model, QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `window` jobs
+are similar, the account and the time limit class are dropped. If fewer than `least` jobs are, the number of GPUs is
+dropped, then the QOS, the GPU model and the partition, but never the cluster and the size class. Of the latest 400
+similar jobs that began to wait before the job, within the last `days` days, half are used: those that met the most
+similar state, at least `least` and at most `window`. States differ by the logarithm of the work ahead (ahead_s plus 10
+minutes), and by 3 if the job fits in only one of them. The wait of a used job is multiplied by the job's work ahead,
+divided by that of the used job. The quantile p of n waits lies at place p (n + 1). The ends of the interval start
+at the quantiles (1 - level) / 2 and (1 + level) / 2. If the job fits, or a larger share than (1 - level) / 2 starts at
+once, the interval begins at 0 and ends at the quantile `level`. The ends then learn for each cluster, size class, queue
+length and whether the job fits: an end moves
 outwards after a wait beyond it, and otherwise inwards, by 0.05 of the waits times (missed - allowed), as in adaptive
 conformal inference (Gibbs and Candes, NeurIPS 2021). From the 300th outcome on, the steps shrink, down to 0.01
 (decaying steps: Angelopoulos, Barber and Bates, ICML 2024). A job's outcome is learned no sooner than it became known.

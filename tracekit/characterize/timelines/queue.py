@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
-from tracekit.characterize.free_nodes import CAPACITY, free_nodes
+from tracekit.characterize.free_nodes import CAPACITY, free_nodes, nodes_of_job, nodes_of_partitions
 from tracekit.characterize.notes import Note, noted
 from tracekit.characterize.occupancy import (
     QUOTA,
@@ -22,7 +22,6 @@ from tracekit.characterize.occupancy import (
     window_us,
 )
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.tables.pools import find_pools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,29 +89,11 @@ class _Room(NamedTuple):
         nodes: tuple[dict[str | None, FreeNodes], list[Note]] = ({}, [])
         if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
             nodes = free_nodes(con, str(params["capacity"]), half_steps=half_steps)
-        return cls(used, allowed, nodes[0], lost, quota, nodes[1], _nodes_of_partitions(con))
+        return cls(used, allowed, nodes[0], lost, quota, nodes[1], nodes_of_partitions(con))
 
     def of_job(self, cluster: str | None, partition: str | None) -> FreeNodes | None:
         """Return the nodes on which a job may run, or None if they are unknown."""
-        pool = self.nodes.get(cluster)
-        own = self.partitions.get(partition or "")
-        if pool is None or own is None:
-            return pool
-        return pool.only(np.array([k for k, name in enumerate(pool.names) if name in own], dtype=np.int64))
-
-
-def _nodes_of_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
-    """Return the nodes on which jobs of each partition may run, for partitions that have only some of the nodes.
-
-    Partitions of the same name in several clusters have the nodes of all, of which a cluster's pool has its own.
-    """
-    found: dict[str, frozenset[str]] = {}
-    for pool in find_pools(con):
-        if pool.apart or not pool.observed:
-            for name, own in pool.partitions.items():
-                nodes = frozenset(pool.nodes if pool.observed else own)
-                found[name] = found.get(name, frozenset()) | nodes
-    return found if len(set(found.values())) > 1 else {}
+        return nodes_of_job(self.nodes, self.partitions, cluster, partition)
 
 
 def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:

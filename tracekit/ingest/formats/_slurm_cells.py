@@ -60,6 +60,11 @@ def state(text: str) -> str:
     return word
 
 
+def status_of(word: str) -> str:
+    """Return a state word's common status, which is 'unknown' if it is not a Slurm state."""
+    return _STATUS.get(word, "unknown")
+
+
 def slurm_status(state: pl.Expr) -> pl.Expr:
     """Return a state word's common status, which is 'unknown' if it is not a Slurm state, or NULL without a word."""
     status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)

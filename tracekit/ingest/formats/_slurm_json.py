@@ -93,31 +93,31 @@ def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, Sac
 
 def job_rows(job: dict[str, Any]) -> list[Row]:
     """Return a row for the job and a row for each of its steps, with cells as sacct prints them."""
-    raw = _text(job.get("job_id")) or ""
+    raw = text_of(job.get("job_id")) or ""
     times, name = at(job, "time"), _job_id(job, raw)
     own: Row = {
         "JobID": name,
         "JobIDRaw": raw,
-        "Cluster": _text(job.get("cluster")),
+        "Cluster": text_of(job.get("cluster")),
         "Submit": _moment(at(times, "submission")),
         "Eligible": _moment(at(times, "eligible")),
-        "State": _state(at(job, "state", "current")),
+        "State": state_of(at(job, "state", "current")),
         "TimelimitRaw": _limit(at(times, "limit")),
         "AllocTRES": _tres(at(job, "tres", "allocated"), "M"),
         "ReqTRES": _tres(at(job, "tres", "requested"), "M"),
-        "NNodes": _text(job.get("allocation_nodes")),
-        "NodeList": _text(job.get("nodes")),
-        "Account": _text(job.get("account")),
-        "Partition": _text(job.get("partition")),
-        "QOS": _text(job.get("qos")),
-        "User": _text(job.get("user")) or _text(at(job, "association", "user")),
-        "JobName": _text(job.get("name")),
+        "NNodes": text_of(job.get("allocation_nodes")),
+        "NodeList": text_of(job.get("nodes")),
+        "Account": text_of(job.get("account")),
+        "Partition": text_of(job.get("partition")),
+        "QOS": text_of(job.get("qos")),
+        "User": text_of(job.get("user")) or text_of(at(job, "association", "user")),
+        "JobName": text_of(job.get("name")),
         "Priority": _whole(job.get("priority")),
-        "Reason": _text(at(job, "state", "reason")),
-        "Constraints": _text(job.get("constraints")),
-        "Flags": ",".join(_FLAGS.get(flag, flag) for flag in _words(job.get("flags"))),
-        "SubmitLine": _text(job.get("submit_line")),
-        "AdminComment": _text(at(job, "comment", "administrator")),
+        "Reason": text_of(at(job, "state", "reason")),
+        "Constraints": text_of(job.get("constraints")),
+        "Flags": ",".join(_FLAGS.get(flag, flag) for flag in words_of(job.get("flags"))),
+        "SubmitLine": text_of(job.get("submit_line")),
+        "AdminComment": text_of(at(job, "comment", "administrator")),
         **_span(times),
     }
     steps = job.get("steps")
@@ -133,9 +133,9 @@ def _step(step: Any, name: str, raw: str, job: Row) -> Row:
         "JobIDRaw": f"{raw}.{number}",
         "Cluster": job["Cluster"],
         "Submit": span["Start"] or job["Submit"],
-        "State": _state(at(step, "state")),
+        "State": state_of(at(step, "state")),
         "AllocTRES": _tres(at(step, "tres", "allocated"), "M"),
-        "NTasks": _text(at(step, "tasks", "count")),
+        "NTasks": text_of(at(step, "tasks", "count")),
         "MaxRSS": next((_whole(e.get("count")) for e in items(used, "max") if e.get("type") == "mem"), None),
         "TRESUsageInAve": _tres(at(used, "average"), ""),
         "TRESUsageInTot": _tres(at(used, "total"), ""),
@@ -144,8 +144,8 @@ def _step(step: Any, name: str, raw: str, job: Row) -> Row:
 
 
 def _span(times: Any) -> Row:
-    suspended, seconds = _number(at(times, "suspended")), _number(at(times, "total", "seconds"))
-    rest = _number(at(times, "total", "microseconds")) or 0
+    suspended, seconds = number_of(at(times, "suspended")), number_of(at(times, "total", "seconds"))
+    rest = number_of(at(times, "total", "microseconds")) or 0
     return {
         "Start": _moment(at(times, "start")),
         "End": _moment(at(times, "end")),
@@ -155,7 +155,7 @@ def _span(times: Any) -> Row:
     }
 
 
-def _number(value: Any) -> float | int | None:
+def number_of(value: Any) -> float | int | None:
     """Return a number that may be wrapped, or None if it is not set or infinite."""
     if isinstance(value, dict):
         value = None if value.get("infinite") or not value.get("set", True) else value.get("number")
@@ -164,20 +164,22 @@ def _number(value: Any) -> float | int | None:
 
 
 def _whole(value: Any) -> str | None:
-    number = _number(value)
+    number = number_of(value)
     return None if number is None else str(number if isinstance(number, int) else round(number))
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Return a string, or a number as text; None if the value is neither."""
     return value if isinstance(value, str) else _whole(value)
 
 
-def _words(value: Any) -> list[str]:
+def words_of(value: Any) -> list[str]:
+    """Return the strings of a list; none if the value is not a list."""
     return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 
 def _moment(value: Any) -> str | None:
-    seconds = _number(value)
+    seconds = number_of(value)
     return None if not seconds else _whole(seconds)  # 0 means unknown
 
 
@@ -185,9 +187,10 @@ def _limit(value: Any) -> str | None:
     return "UNLIMITED" if at(value, "infinite") is True else _whole(value)
 
 
-def _state(value: Any) -> str | None:
-    words = _words(value)
-    return next((word for word in _FLAG_STATES if word in words), words[0]) if words else _text(value)
+def state_of(value: Any) -> str | None:
+    """Return a state as sacct prints it, from a word or a list of words."""
+    words = words_of(value)
+    return next((word for word in _FLAG_STATES if word in words), words[0]) if words else text_of(value)
 
 
 def _tres(value: Any, memory_unit: str) -> str | None:
@@ -198,7 +201,7 @@ def _tres(value: Any, memory_unit: str) -> str | None:
     """
     parts = []
     for entry in items(value):
-        kind, name, number = _text(entry.get("type")) or "", _text(entry.get("name")), _whole(entry.get("count"))
+        kind, name, number = text_of(entry.get("type")) or "", text_of(entry.get("name")), _whole(entry.get("count"))
         if number is not None and not number.startswith("-"):
             parts.append(f"{kind}/{name}" if name else kind)
             parts[-1] += f"={number}{memory_unit if kind == 'mem' else ''}"
@@ -206,8 +209,8 @@ def _tres(value: Any, memory_unit: str) -> str | None:
 
 
 def _job_id(job: dict[str, Any], raw: str) -> str:
-    leader, array = _number(at(job, "het", "job_id")), _number(at(job, "array", "job_id"))
-    task, waiting = _whole(at(job, "array", "task_id")), _text(at(job, "array", "task"))
+    leader, array = number_of(at(job, "het", "job_id")), number_of(at(job, "array", "job_id"))
+    task, waiting = _whole(at(job, "array", "task_id")), text_of(at(job, "array", "task"))
     if leader:
         return f"{leader}+{_whole(at(job, 'het', 'job_offset')) or 0}"
     if array and task is not None:
@@ -219,4 +222,4 @@ def _step_id(value: Any) -> str:
     """Return 'batch' or a number. Some versions write a step this way, others as `{"step_id": 0}` or '7.batch'."""
     if isinstance(value, dict) and "number" not in value:
         value = value.get("step_id")
-    return (_text(value) or "?").rpartition(".")[2]
+    return (text_of(value) or "?").rpartition(".")[2]
