@@ -9,7 +9,7 @@ import pytest
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.rules import Rules
 from tracekit.characterize import run_query
-from tracekit.guidelines.interface import GUIDELINES, LackingError, NodeChange, RuleChange, Trial
+from tracekit.guidelines.interface import GUIDELINES, LackingError, NodeChange, Number, RuleChange, Trial
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -299,6 +299,46 @@ def test_a_full_partition_next_to_an_idle_one_is_overloaded(make_trace: MakeTrac
     assert found.finding.text.startswith("Partition h has {wait_share} of all waiting hours")
 
 
+@pytest.mark.parametrize(
+    ("hours", "order", "text"),
+    [(1, ["h", None, "a"], "Partition h has"), (100, [None, "h", "a"], "The jobs in no known partition have")],
+)
+def test_jobs_in_no_partition_have_a_row_of_their_own(
+    make_trace: MakeTrace, hours: int, order: list[str | None], text: str
+) -> None:
+    log = two_partitions(7200, 3600)
+    for day in range(10):
+        log.job(day * DAY - hours * 3600, DAY / 2, gpus=2, node="x", queue_s=hours * 3600)
+    log.nodes("x", 8)
+    found = judged(make_trace, log, "overloaded-partition").finding
+    assert found is not None
+    # Submissions begin with the longest wait before the first start, and end 239 hours after that start.
+    span = max(hours, 2) + 239
+    jobs = {"h": 240, "a": 240, None: 10}
+    waited = {"h": 480, "a": 0, None: 10 * hours}
+    used = {"h": 239 / span, "a": 239 / 2 / span, None: 10 * 12 * 2 / 8 / span}
+    assert list(found.rows) == [
+        {
+            "partition": name,
+            "jobs": jobs[name],
+            "mean_wait_s": waited[name] * 3600 / jobs[name],
+            "waiting_hours": waited[name],
+            "gpus": 8,
+            "allocated_share": pytest.approx(used[name]),
+        }
+        for name in order
+    ]
+    worst = order[0]
+    numbers = {key: (number.value, number.n) for key, number in found.numbers.items()}
+    assert numbers == {
+        "wait_share": (pytest.approx(waited[worst] / sum(waited.values())), 490),
+        "wait_s": (waited[worst] * 3600 / jobs[worst], jobs[worst]),
+        "allocated_share": (pytest.approx(used[worst]), span),
+        "others_share": (pytest.approx((sum(used.values()) - used[worst]) / 2), 2 * span),
+    }
+    assert found.text.startswith(text)
+
+
 def test_a_quarter_half_and_tenth_more_nodes_are_tried_where_half_of_the_waiting_is() -> None:
     trial = GUIDELINES.find("overloaded-partition").trial
     assert isinstance(trial, Trial)
@@ -314,7 +354,11 @@ def test_a_cluster_of_one_pool_has_no_overloaded_partition(make_trace: MakeTrace
     log = two_partitions(7200, 3600)
     for node in log.tables["nodes"]:
         node["partitions"] = ["a", "h"]
-    assert judged(make_trace, log, "overloaded-partition").verdict == "does not hold"
+    found = judged(make_trace, log, "overloaded-partition")
+    assert found.verdict == "does not hold"
+    assert found.finding is not None
+    unknown = dict.fromkeys(("wait_s", "allocated_share", "others_share"), Number(None, 0))
+    assert found.finding.numbers == {"wait_share": Number(0.0, 480), **unknown}
     for job in log.tables["jobs"]:
         job["partition"] = None
     assert judged(make_trace, log, "overloaded-partition").verdict == "cannot tell"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Page, Route, ViewportSize
 
     from tracekit.analysis import Analysis
     from tracekit.trace import Trace
@@ -29,11 +29,13 @@ class _Visit:
     def __init__(
         self, browser: Browser, path: Path, *, width: int = 1400, dark: bool = False, foreign: bool = False
     ) -> None:
+        self.size: ViewportSize = {"width": width, "height": 900}
+        self.scheme: Literal["dark", "light"] = "dark" if dark else "light"
         # A foreign script, such as that of axe-core, runs only where the page's policy is not applied.
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900},
+            viewport=self.size,
             offline=True,
-            color_scheme="dark" if dark else "light",
+            color_scheme=self.scheme,
             bypass_csp=foreign,
         )
         self.page: Page = self.context.new_page()
@@ -57,6 +59,15 @@ class _Visit:
         )
         return str(self.page.evaluate("document.documentElement.dataset.charts"))
 
+    def restore(self) -> None:
+        """Show the first part on the screen again, from its top."""
+        self.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        self.page.emulate_media(media="screen", color_scheme=self.scheme)
+        self.page.set_viewport_size(self.size)
+        self.page.evaluate("location.hash = 'part-overview'")
+        self.page.wait_for_selector("#part-overview:not(.away)")
+        self.page.evaluate("window.scrollTo(0, 0)")
+
 
 @pytest.fixture
 def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) -> Iterator[_Visit]:
@@ -65,8 +76,33 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
     opened.context.close()
 
 
+@pytest.fixture(scope="module")
+def visits(browser: Browser, analysis: Analysis) -> Iterator[Callable[..., _Visit]]:
+    """Return a function that opens the page with some options once, and waits for its charts."""
+    opened: dict[tuple[tuple[str, Any], ...], _Visit] = {}
+
+    def visit(**options: Any) -> _Visit:
+        key = tuple(sorted(options.items()))
+        if key not in opened:
+            opened[key] = _Visit(browser, analysis.report, **options)
+        opened[key].charts()
+        return opened[key]
+
+    yield visit
+    for one in opened.values():
+        one.context.close()
+
+
+@pytest.fixture
+def shared(visits: Callable[..., _Visit], request: pytest.FixtureRequest) -> Iterator[_Visit]:
+    """Return a page that tests share, because its charts take seconds. Tests may turn it over and print it only."""
+    opened = visits(**getattr(request, "param", {}))
+    yield opened
+    opened.restore()
+
+
 @pytest.mark.parametrize(
-    "visit",
+    "shared",
     [
         pytest.param({}, id="wide"),
         pytest.param({"width": 375}, id="phone", marks=pytest.mark.thorough),
@@ -74,16 +110,16 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
     ],
     indirect=True,
 )
-def test_every_chart_draws_and_nothing_is_asked_of_a_network(visit: _Visit) -> None:
-    state = visit.charts()
-    marks = visit.page.evaluate(
+def test_every_chart_draws_and_nothing_is_asked_of_a_network(shared: _Visit) -> None:
+    state = shared.charts()
+    marks = shared.page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('svg .role-mark path').length)"
     )
     assert state == f"READY {len(marks)}"
     assert len(marks) > 20
     assert min(marks) > 0
-    assert visit.requests == []
-    assert visit.complaints == []
+    assert shared.requests == []
+    assert shared.complaints == []
 
 
 @pytest.mark.thorough
@@ -117,50 +153,47 @@ def test_no_words_of_a_chart_leave_it_on_a_phone(visit: _Visit) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
-def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(visit: _Visit) -> None:
+@pytest.mark.parametrize("shared", [{"width": 375}], indirect=True)
+def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(shared: _Visit) -> None:
     """The cover of the shade moves along with the table, the shade itself does not."""
     style = "getComputedStyle(document.querySelector('.scroll'))"
-    assert visit.page.evaluate(f"{style}.backgroundAttachment") == "local, local, scroll, scroll"
-    visit.page.emulate_media(media="print")
-    assert visit.page.evaluate(f"{style}.backgroundImage") == "none"
+    assert shared.page.evaluate(f"{style}.backgroundAttachment") == "local, local, scroll, scroll"
+    shared.page.emulate_media(media="print")
+    assert shared.page.evaluate(f"{style}.backgroundImage") == "none"
 
 
 @pytest.mark.thorough
-def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
-    visit.charts()
+def test_colours_follow_the_scheme_of_the_reader(shared: _Visit) -> None:
     colour = "getComputedStyle(document.querySelector('.plot svg .mark-rect path')).fill"
-    light = visit.page.evaluate(colour)
-    visit.page.emulate_media(color_scheme="dark")
-    dark = visit.page.evaluate(colour)
-    visit.page.emulate_media(color_scheme="dark", media="print")
+    light = shared.page.evaluate(colour)
+    shared.page.emulate_media(color_scheme="dark")
+    dark = shared.page.evaluate(colour)
+    shared.page.emulate_media(color_scheme="dark", media="print")
     assert (light, dark) == ("rgb(0, 114, 178)", "rgb(86, 180, 233)")
-    assert visit.page.evaluate(colour) == light
+    assert shared.page.evaluate(colour) == light
 
 
 @pytest.mark.thorough
-def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
-    visit.charts()
-    table = visit.page.locator("#q-overview-status table").first
+def test_paper_has_no_navigation_and_shows_the_tables(shared: _Visit) -> None:
+    table = shared.page.locator("#q-overview-status table").first
     assert not table.is_visible()
-    visit.page.emulate_media(media="print")
-    assert not visit.page.locator("nav").is_visible()
+    shared.page.emulate_media(media="print")
+    assert not shared.page.locator("nav").is_visible()
     assert table.evaluate("t => t.getBoundingClientRect().height") > 0
     widest = "Math.max(...[...document.querySelectorAll('.plot svg')].map(s => s.getBoundingClientRect().right))"
-    visit.page.set_viewport_size({"width": 680, "height": 900})
-    assert visit.page.evaluate(widest) <= 680
+    shared.page.set_viewport_size({"width": 680, "height": 900})
+    assert shared.page.evaluate(widest) <= 680
 
 
 @pytest.mark.thorough
-def test_paper_shows_what_to_change_and_no_chart_beyond_its_edge(visit: _Visit) -> None:
-    visit.charts()
-    visit.page.emulate_media(media="print")
-    visit.page.set_viewport_size({"width": 680, "height": 900})
-    assert visit.page.locator(".changes").is_visible()
-    assert not visit.page.locator(".filters").is_visible()
-    assert not visit.page.locator("#theme").is_visible()
+def test_paper_shows_what_to_change_and_no_chart_beyond_its_edge(shared: _Visit) -> None:
+    shared.page.emulate_media(media="print")
+    shared.page.set_viewport_size({"width": 680, "height": 900})
+    assert shared.page.locator(".changes").is_visible()
+    assert not shared.page.locator(".filters").is_visible()
+    assert not shared.page.locator("#theme").is_visible()
     inside = "[...document.querySelectorAll('.plot')].every(p => p.scrollWidth <= p.clientWidth + 1)"
-    assert visit.page.evaluate(inside)
+    assert shared.page.evaluate(inside)
 
 
 def _printing(visit: _Visit, event: str) -> None:
@@ -169,49 +202,46 @@ def _printing(visit: _Visit, event: str) -> None:
 
 
 @pytest.mark.thorough
-def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest(visit: _Visit) -> None:
-    visit.charts()
-    _printing(visit, "beforeprint")
-    rows = visit.page.evaluate(
+def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest(shared: _Visit) -> None:
+    _printing(shared, "beforeprint")
+    rows = shared.page.evaluate(
         "[...document.querySelectorAll('article table[data-printed]')].filter(t => t.offsetParent).map(t =>"
         " [t.dataset.printed, [...t.querySelectorAll('tbody tr')].filter(r => r.offsetParent).length,"
         " t.closest('.fold').innerText.includes(' more rows in tables/')])"
     )
     assert rows
     assert [r for r in rows if r != [str(r[1]), r[1], True] or r[1] > 10] == []
-    curve = visit.page.locator("#q-queuing-cluster-timeline")
+    curve = shared.page.locator("#q-queuing-cluster-timeline")
     assert not curve.locator("table").first.is_visible()
     assert re.search(r"The \d+ rows are in tables/", curve.inner_text())
 
 
 @pytest.mark.thorough
-def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) -> None:
-    visit.charts()
+def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(shared: _Visit) -> None:
     size = "[...document.querySelectorAll('.plot svg')].map(s => [s.getAttribute('width'), s.getAttribute('height')])"
-    before = visit.page.evaluate(size)
-    _printing(visit, "beforeprint")
-    printed = visit.page.evaluate(size)
+    before = shared.page.evaluate(size)
+    _printing(shared, "beforeprint")
+    printed = shared.page.evaluate(size)
     assert {width for width, _ in printed} <= {"760", "400", "300"}
-    assert {width for width, _ in visit.page.evaluate(size.replace(".plot", ".strip .plot"))} == {"760"}
-    _printing(visit, "afterprint")
-    assert visit.page.evaluate(size) == before != printed
+    assert {width for width, _ in shared.page.evaluate(size.replace(".plot", ".strip .plot"))} == {"760"}
+    _printing(shared, "afterprint")
+    assert shared.page.evaluate(size) == before != printed
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "visit",
+    "shared",
     [pytest.param({"width": 360}, id="phone"), pytest.param({}, id="wide", marks=pytest.mark.thorough)],
     indirect=True,
 )
-def test_labels_of_an_axis_stand_at_equal_distances_and_apart(visit: _Visit) -> None:
-    visit.charts()
-    axes = visit.page.evaluate(
+def test_labels_of_an_axis_stand_at_equal_distances_and_apart(shared: _Visit) -> None:
+    axes = shared.page.evaluate(
         "['q-overview-arrivals-by-hour', 'q-queuing-cluster-timeline'].map(id => [...document.querySelectorAll("
         "`#${id} .role-axis-label`)[0].querySelectorAll('text')].filter(t => t.getAttribute('opacity') !== '0')"
         ".map(t => [t.textContent, t.getBoundingClientRect().left, t.getBoundingClientRect().right]))"
     )
     hours, dates = ([label for label, _, _ in axis] for axis in axes)
-    assert hours == [f"{h}:00" for h in range(0, 24, 6 if visit.page.evaluate("innerWidth") < 400 else 3)]
+    assert hours == [f"{h}:00" for h in range(0, 24, 6 if shared.page.evaluate("innerWidth") < 400 else 3)]
     assert len(dates) > 2
     assert all(second[1] - first[2] > 5 for axis in axes for first, second in pairwise(axis))
 
@@ -248,17 +278,16 @@ def _turn_to(visit: _Visit, part: str) -> None:
 
 
 @pytest.mark.thorough
-def test_the_key_of_marks_stands_above_the_charts_that_draw_them(visit: _Visit) -> None:
-    visit.charts()
-    key = visit.page.locator("main .mark-key")
+def test_the_key_of_marks_stands_above_the_charts_that_draw_them(shared: _Visit) -> None:
+    key = shared.page.locator("main .mark-key")
     shown = {}
-    for part in _every_part(visit):
-        _turn_to(visit, part)
+    for part in _every_part(shared):
+        _turn_to(shared, part)
         shown[part] = key.is_visible()
     # Of the questions of this trace, waits alone are drawn as distributions.
     assert [part for part, there in shown.items() if there] == ["part-queueing"]
     assert len(shown) > 7
-    visit.page.emulate_media(media="print")
+    shared.page.emulate_media(media="print")
     assert key.is_visible()
 
 
@@ -317,19 +346,18 @@ def _parts(visit: _Visit) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_one_part_is_seen_and_the_address_leads_to_it(visit: _Visit) -> None:
-    visit.charts()
-    assert _parts(visit) == ["part-overview"]
-    visit.page.click("text=Failures and goodput")
-    assert _parts(visit) == ["part-failing"]
-    assert visit.page.url.endswith("#part-failing")
-    assert visit.page.evaluate("scrollY") == 0
-    assert visit.page.locator(".tabs a[aria-current]").all_inner_texts() == ["Failures and goodput"]
-    visit.page.go_back()
-    assert _parts(visit) == ["part-overview"]
-    visit.page.goto(visit.page.url.partition("#")[0] + "#q-queuing-queue-delay")
-    assert _parts(visit) == ["part-queueing"]
-    place = visit.page.locator("#q-queuing-queue-delay h3").bounding_box()
+def test_one_part_is_seen_and_the_address_leads_to_it(shared: _Visit) -> None:
+    assert _parts(shared) == ["part-overview"]
+    shared.page.click("text=Failures and goodput")
+    assert _parts(shared) == ["part-failing"]
+    assert shared.page.url.endswith("#part-failing")
+    assert shared.page.evaluate("scrollY") == 0
+    assert shared.page.locator(".tabs a[aria-current]").all_inner_texts() == ["Failures and goodput"]
+    shared.page.go_back()
+    assert _parts(shared) == ["part-overview"]
+    shared.page.goto(shared.page.url.partition("#")[0] + "#q-queuing-queue-delay")
+    assert _parts(shared) == ["part-queueing"]
+    place = shared.page.locator("#q-queuing-queue-delay h3").bounding_box()
     assert place is not None
     assert 0 < place["y"] < 300
 
@@ -347,13 +375,12 @@ def test_paper_has_all_parts_or_the_one_that_is_seen(visit: _Visit) -> None:
     assert len(_parts(visit)) == visit.page.locator(".tab").count() > 7
 
 
-def test_the_first_screen_has_the_strip_the_numbers_and_what_to_change(visit: _Visit) -> None:
-    visit.charts()
+def test_the_first_screen_has_the_strip_the_numbers_and_what_to_change(shared: _Visit) -> None:
     seen = "[...document.querySelectorAll('.strip .plot svg, .cards > div, .changes h3')]"
-    bottoms = visit.page.evaluate(f"{seen}.map(e => e.getBoundingClientRect().bottom)")
+    bottoms = shared.page.evaluate(f"{seen}.map(e => e.getBoundingClientRect().bottom)")
     assert len(bottoms) >= 1 + 5 + 1
     assert max(bottoms) < 900
-    assert visit.page.locator(".cards .sparkline path").count() == 5
+    assert shared.page.locator(".cards .sparkline path").count() == 5
 
 
 def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:
@@ -464,10 +491,9 @@ def test_tables_and_charts_are_used_by_keys(visit: _Visit) -> None:
     assert (page.evaluate("document.activeElement.ariaLabel") or "").startswith("SQL of queuing/queue_delay")
 
 
-def test_no_name_from_the_log_ran(visit: _Visit) -> None:
-    visit.charts()
-    assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
-    assert visit.page.evaluate("document.scripts.length") == 5
+def test_no_name_from_the_log_ran(shared: _Visit) -> None:
+    assert shared.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
+    assert shared.page.evaluate("document.scripts.length") == 5
 
 
 @pytest.mark.thorough

@@ -1,14 +1,14 @@
-"""The mutation run changes Cython's text one token at a time, and only where a token does something."""
+"""The mutation run: Cython's text changes one token at a time, and tests that noticed a change run first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 from tools.mutating.mutants import find
 from tools.mutating.tokens import changes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = '''\
 # a comment: 1 < 2
@@ -63,3 +63,53 @@ def test_a_change_is_made_in_one_place_and_found_by_its_name(tmp_path: Path) -> 
     assert mutant.applied(tmp_path) == TEXT.replace("and not s", "and  s")
     assert (tmp_path / "a.pxi").read_text() == TEXT
     assert len(set(mutants)) == len(mutants)
+
+
+TESTS = """\
+from pathlib import Path
+
+from value import VALUE
+
+
+def _write(name):
+    with Path("ran").open("a") as ran:
+        print(name, file=ran)
+
+
+def test_one():
+    _write("one")
+
+
+def test_two():
+    _write("two")
+    assert VALUE == 1
+"""
+
+TRIALS = """\
+import sys
+from pathlib import Path
+
+from tools.mutating import trial
+
+trial._LOADED = ()
+tree = Path(sys.argv[1])
+trials = trial.Trials(tree, ["test_value.py"], {})
+for value in "231":
+    Path(tree, "ran").unlink()
+    noticed = trials.notices("value.py", f"VALUE = {value} + 0\\n")
+    print(noticed, *Path(tree, "ran").read_text().split())
+"""
+
+
+def test_a_test_that_noticed_a_change_is_the_first_to_run_after_the_next(tmp_path: Path) -> None:
+    (tmp_path / "value.py").write_text("VALUE = 1\n")
+    (tmp_path / "test_value.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-c", TRIALS, str(tmp_path)],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # which loads in half the time
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["True one two", "True two", "False two one"], done.stderr
