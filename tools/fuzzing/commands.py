@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["COMMANDS", "Ended", "faults_of", "in_turn", "run"]
+__all__ = ["COMMANDS", "Ended", "Place", "faults_of", "in_turn", "run"]
 
 _NOTE = re.compile(r"(?:note|failures): .*")
 _ERROR = re.compile(r"tracekit: error: (?P<text>.*)")
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
     stderr: str
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """The folders of a case."""
 
     trace: Path
@@ -52,27 +52,27 @@ class _Place(NamedTuple):
     out: Path
 
 
-def _sweep(place: _Place) -> list[str]:
+def _sweep(place: Place) -> list[str]:
     file = place.out.with_suffix(".toml")
     file.write_text(_SWEEP.format(trace=str(place.trace)))
     return ["sweep", str(file), "-o", str(place.out), "--workers", "1"]
 
 
-def _query(name: str) -> Callable[[_Place], list[str]]:
+def _query(name: str) -> Callable[[Place], list[str]]:
     return lambda place: ["query", str(place.trace), name, "-f", "csv"]
 
 
-def _export(target: str) -> Callable[[_Place], list[str]]:
+def _export(target: str) -> Callable[[Place], list[str]]:
     return lambda place: ["export", str(place.trace), "--to", target, "-o", str(place.out)]
 
 
-def _own_query(place: _Place) -> list[str]:
+def _own_query(place: Place) -> list[str]:
     file = place.out.with_suffix(".sql")
     file.write_text("SELECT * FROM jobs ORDER BY ALL")
     return ["query", str(place.trace), str(file), "-f", "json"]
 
 
-COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
+COMMANDS: dict[str, Callable[[Place], list[str]]] = {
     "validate": lambda p: ["validate", str(p.trace)],
     "validate --deep": lambda p: ["validate", str(p.trace), "--deep"],
     "info": lambda p: ["info", str(p.trace)],
@@ -122,7 +122,7 @@ def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[
     logs = folder / "logs"
     logs.mkdir(parents=True)
     (logs / "job.log").write_text("RuntimeError: CUDA out of memory\n")
-    place = _Place(trace, good, source, logs, folder / "out")
+    place = Place(trace, good, source, logs, folder / "out")
     before = _contents(trace)
     ended = _ended(COMMANDS[name](place), folder)
     faults = faults_of(name, ended)
