@@ -16,23 +16,22 @@ import hmac
 import os
 import re
 import secrets
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.damage import hidden_names
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
-from tracekit.interruption import cleanup_on_interrupt, remove_folder
+from tracekit.interruption import temporary_folder
 from tracekit.tables.parquet import files_sql
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import duckdb
 
@@ -168,16 +167,11 @@ def opened(
             raise UsageError("works only with --anonymize", where="--salt-file", hint="add --anonymize")
         yield HiddenTrace(Trace.of(trace))
         return
-    with (
-        hidden_names(),
-        tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name,
-    ):
+    with hidden_names(), temporary_folder("anonymous") as folder:
         known = Trace.of(trace)
         salt, note = read_salt(salt_file)
-        folder = Path(name)
-        with cleanup_on_interrupt(lambda: remove_folder(folder)):
-            hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)
-            yield replace(hidden, notes=() if note is None else (note,))
+        hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)
+        yield replace(hidden, notes=() if note is None else (note,))
 
 
 def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | None = None) -> HiddenTrace:
