@@ -9,16 +9,17 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
 import tracekit.cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["COMMANDS", "Ended", "Place", "faults_of", "in_turn", "run"]
+__all__ = ["COMMANDS", "Command", "Ended", "Place", "faults_of", "in_turn", "run", "writing_commands"]
 
 _NOTE = re.compile(r"(?:note|failures): .*")
 _ERROR = re.compile(r"tracekit: error: (?P<text>.*)")
@@ -52,17 +53,21 @@ class Place(NamedTuple):
     out: Path
 
 
+Command = Callable[[Place], list[str]]
+"""Returns the arguments of a command in a place, after writing the files that it needs there."""
+
+
 def _sweep(place: Place) -> list[str]:
     file = place.out.with_suffix(".toml")
     file.write_text(_SWEEP.format(trace=str(place.trace)))
     return ["sweep", str(file), "-o", str(place.out), "--workers", "1"]
 
 
-def _query(name: str) -> Callable[[Place], list[str]]:
+def _query(name: str) -> Command:
     return lambda place: ["query", str(place.trace), name, "-f", "csv"]
 
 
-def _export(target: str) -> Callable[[Place], list[str]]:
+def _export(target: str) -> Command:
     return lambda place: ["export", str(place.trace), "--to", target, "-o", str(place.out)]
 
 
@@ -72,7 +77,7 @@ def _own_query(place: Place) -> list[str]:
     return ["query", str(place.trace), str(file), "-f", "json"]
 
 
-COMMANDS: dict[str, Callable[[Place], list[str]]] = {
+COMMANDS: dict[str, Command] = {
     "validate": lambda p: ["validate", str(p.trace)],
     "validate --deep": lambda p: ["validate", str(p.trace), "--deep"],
     "info": lambda p: ["info", str(p.trace)],
@@ -109,6 +114,23 @@ COMMANDS: dict[str, Callable[[Place], list[str]]] = {
     "analyze all": lambda p: ["analyze", str(p.trace), "-o", str(p.out), "--replay-jobs", "20"],
 }
 """Every command that reads a Trace, by name."""
+
+
+def writing_commands(mirror: str) -> dict[str, Command]:
+    """Return every command that writes files, by name. The server `mirror` has the files of a dataset."""
+    fetch = ["datasets", "fetch", "alibaba-openb", "--mirror", mirror, "--file", "openb_pod_list_cpu0*", "-o"]
+    readers = {"validate", "info", "query", "wait", "guidelines"}
+    return {name: command for name, command in COMMANDS.items() if name.split()[0] not in readers} | {
+        "ingest": lambda p: ["ingest", str(p.source), "--partition", "day", "-o", str(p.out)],
+        "ingest --force": lambda p: ["ingest", str(p.source), "-o", str(shutil.copytree(p.good, p.out)), "--force"],
+        "query": lambda p: ["query", str(p.trace), "queuing/timeline", "-f", "csv", "-o", str(p.out)],
+        "guidelines": lambda p: ["guidelines", str(p.trace), "-o", str(p.out)],
+        "efficiency": lambda p: ["efficiency", str(p.trace), "-f", "csv", "-o", str(p.out)],
+        "calibrate": lambda p: ["calibrate", str(p.trace), "-o", str(p.out)],
+        "fit": lambda p: ["fit", str(p.trace), "-o", f"{p.out}.json", "--plots", str(p.out), "--bootstrap", "0"],
+        "generate": lambda p: ["generate", str(p.trace), "--jobs", "500", "-o", str(p.out)],
+        "datasets fetch": lambda p: [*fetch, str(p.out)],
+    }
 
 
 def in_turn(number: int, several: int) -> list[str]:
