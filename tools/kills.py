@@ -45,8 +45,8 @@ _SOURCE = ROOT / "sample_traces" / "slurm-outages"
 _RESUMED = {"sweep": "out/runs/", "datasets fetch": "out/(.tracekit-fetch|tracekit-dataset.json)"}
 """Commands that resume, and the pattern of the finished work that a killed run keeps for the next one."""
 _HIDDEN = re.compile(r"\.(?P<output>[^/]+)\.(?:partial|old)-\d+")
-_VARIES = re.compile(rb'"(?:fetched|wall_s|jobs_per_s)": "?[^",}]*"?')
-"""Values that differ between two runs: the time of a download, and the speed of the engine."""
+_VARIES = re.compile(rb'"(?:fetched|wall_s|jobs_per_s|check)": "?[^",}]*"?')
+"""Values that differ between two runs: the time of a download, the speed of the engine, and its checksum in a sweep."""
 Files = dict[str, str]
 """SHA-256 of each file by path, and '' for a folder."""
 
