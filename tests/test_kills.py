@@ -70,6 +70,6 @@ def test_the_tool_counts_kills(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools" / "kills.py"), "--kills", "2", "--command", "query"]
     done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    kinds = dict(reversed(part.split()) for part in done.stdout.split(" in ")[0].split(", "))
-    assert kinds.pop("killed") == "2"
-    assert kinds.keys() <= {"ended"}
+    counts = {kind: int(number) for number, kind in map(str.split, done.stdout.split(" in ")[0].split(", "))}
+    assert counts["killed"] == 2
+    assert counts.keys() <= {"killed", "ended"}
