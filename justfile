@@ -100,6 +100,10 @@ fuzz cases="20000" seed="1":
 damaged cases="500" seed="1":
     {{python}} tools/damaged.py --cases {{cases}} --seed {{seed}}
 
+# Kill every command that writes at random times, and see that its outputs are complete or absent.
+kills kills="70" seed="1":
+    {{python}} tools/kills.py --kills {{kills}} --seed {{seed}}
+
 # All tests, the nightly ones too, with all random cases, and the changes made on purpose.
 nightly: && mutants
     TRACEKIT_LONG=1 {{python}} -m pytest -n auto -m "not (services or spark)" --hypothesis-profile=thorough

@@ -10,6 +10,7 @@ import hmac
 import json
 import re
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,13 +22,12 @@ from tests.report.asking import asking
 from tracekit import schema
 from tracekit.anonymous import Pseudonyms, anonymous_trace, kind_of, opened, read_salt
 from tracekit.damage import explain_damage, hidden_names
-from tracekit.errors import DamagedTraceError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.manifest import Check, FileAccount
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.reviewed import Golden
 
@@ -312,8 +312,26 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "short").write_text("short")
     with pytest.raises(UsageError, match="fewer than 16 characters"):
         read_salt(tmp_path / "short")
-    with pytest.raises(UsageError, match="cannot read or create the salt"):
+    with pytest.raises(UsageError, match="cannot read the salt: Is a directory"):
+        read_salt(tmp_path)
+    with pytest.raises(OutputError, match="salt: cannot write: No such file or directory"):
         read_salt(tmp_path / "absent" / "salt")
+
+
+def test_a_run_that_is_stopped_while_it_writes_a_salt_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: Path, content: bytes) -> None:
+        with self.open("wb") as file:
+            file.write(content[:10])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", stop)
+        with pytest.raises(KeyboardInterrupt):
+            read_salt(tmp_path / "salt")
+    assert list(tmp_path.iterdir()) == []
+    assert len(read_salt(tmp_path / "salt")[0]) == 64
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ PROGRAM = """
 import contextlib, subprocess, sys, threading, time
 from functools import partial
 from pathlib import Path
-from tracekit.interruption import end_process, register_cleanup, uninterrupted, handle_signals
+from tracekit.interruption import end_process, handle_signals, register_cleanup, temporary_folder, uninterrupted
 from tracekit.outputs import StagedFiles, StagedFolder
 
 def ready():
@@ -76,6 +76,12 @@ def a_child():
     ready()
     child.wait()
 
+def a_temporary_folder():
+    with temporary_folder("test") as path:
+        (path / "x").touch()
+        ready()
+        time.sleep(60)
+
 def a_commit():
     with uninterrupted():
         ready()
@@ -98,11 +104,12 @@ MOMENTS = (
     "where_everything_is_caught",
     "threads_that_write",
     "a_child",
+    "a_temporary_folder",
 )
 
 
 def interrupted(folder: Path, moment: str, number: signal.Signals) -> tuple[int, str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
     command = [sys.executable, "-c", PROGRAM, moment]
     process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
     wait_until((folder / "ready").exists, process)

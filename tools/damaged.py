@@ -60,16 +60,16 @@ def main() -> int:
 def _work(given: argparse.Namespace, traces: Traces, log: Log) -> int:
     """Run the cases from a given number on, and log each outcome."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    signal.signal(signal.SIGALRM, time_out)
+    signal.signal(signal.SIGPROF, time_out)
     for number in range(given.worker, given.cases):
         folder = given.out / f"case-{given.seed}-{number}"
         case = make_case(number, given.seed, traces, folder)
         faults = []
         for name in _names(given, number):
             log.enter(number, name, Verdict("started"), case.how)
-            signal.alarm(CASE_S)
+            signal.setitimer(signal.ITIMER_PROF, CASE_S)
             faults += [f"{name}: {fault}" for fault in judge(case, name)]
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         verdict = Verdict("finding", "; ".join(faults)) if faults else Verdict("passed")
         log.enter(number, case.name, verdict, case.how)
         if not faults:

@@ -61,7 +61,7 @@ def main() -> int:
 def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -> int:
     """Run the cases from a given number on, and log each outcome."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
-    signal.signal(signal.SIGALRM, time_out)
+    signal.signal(signal.SIGPROF, time_out)
     log = _log(given)
     for number in range(given.worker, given.cases):
         name = names[number % len(names)]
@@ -70,7 +70,7 @@ def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         case = make_case(name, known[name], number, given.seed)
-        signal.alarm(CASE_S)
+        signal.setitimer(signal.ITIMER_PROF, CASE_S)
         try:
             verdict = judge(case, folder)
         except KeyboardInterrupt:
@@ -79,7 +79,7 @@ def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             verdict = Verdict("finding", f"{what} in {Path(place.filename).name}, line {place.lineno}")
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if held > MEMORY:
             verdict = Verdict("finding", f"{held >> 20} MiB of memory were used")

@@ -16,23 +16,23 @@ import hmac
 import os
 import re
 import secrets
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.damage import hidden_names
 from tracekit.databases import connect_duckdb
-from tracekit.errors import UsageError
-from tracekit.interruption import cleanup_on_interrupt, remove_folder
+from tracekit.errors import OutputError, UsageError
+from tracekit.interruption import temporary_folder
+from tracekit.outputs import StagedFiles
 from tracekit.tables.parquet import files_sql
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import duckdb
 
@@ -168,16 +168,11 @@ def opened(
             raise UsageError("works only with --anonymize", where="--salt-file", hint="add --anonymize")
         yield HiddenTrace(Trace.of(trace))
         return
-    with (
-        hidden_names(),
-        tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name,
-    ):
+    with hidden_names(), temporary_folder("anonymous") as folder:
         known = Trace.of(trace)
         salt, note = read_salt(salt_file)
-        folder = Path(name)
-        with cleanup_on_interrupt(lambda: remove_folder(folder)):
-            hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)
-            yield replace(hidden, notes=() if note is None else (note,))
+        hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)
+        yield replace(hidden, notes=() if note is None else (note,))
 
 
 def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | None = None) -> HiddenTrace:
@@ -319,7 +314,9 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
     Raises
     ------
     UsageError
-        The file cannot be read or written, or the salt is too short.
+        The file cannot be read, or the salt is too short.
+    OutputError
+        The file cannot be written.
     """
     if file is not None:
         return _of_file(file)
@@ -334,18 +331,19 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
 
 def _of_file(file: Path) -> tuple[bytes, str | None]:
     try:
-        try:
-            # No other user may read it, not even briefly.
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
-                drawn = secrets.token_hex(_DRAWN).encode()
-                new.write(drawn + b"\n")
-        except FileExistsError:
+        if os.path.lexists(file):
             with file.open("rb") as known:
                 return _checked(known.read(_LARGEST), file), None
+        drawn = secrets.token_hex(_DRAWN).encode()
+        with StagedFiles(file, force=False) as staged:
+            part = staged.part(file)
+            part.chmod(0o600)  # no other user may read it, not even briefly
+            part.write_bytes(drawn + b"\n")
+            staged.commit()
+    except OutputError:
+        raise
     except OSError as error:
-        raise UsageError(
-            f"cannot read or create the salt: {error.strerror}", where=file, hint="choose another file"
-        ) from error
+        raise UsageError(f"cannot read the salt: {error.strerror}", where=file, hint="choose another file") from error
     return drawn, f"a random salt was written to {file}; keep it secret, because anyone who has it can recognize names"
 
 

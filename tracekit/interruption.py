@@ -13,14 +13,15 @@ import select
 import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import FrameType
 
 
@@ -154,6 +155,16 @@ def _park() -> None:
     _parked.set()
     while True:
         time.sleep(_GRACE_S)
+
+
+@contextlib.contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Make the folder tracekit-PURPOSE-... for temporary files, and remove it at the end or on an interruption."""
+    name = f"tracekit-{purpose}-"
+    with tempfile.TemporaryDirectory(prefix=name, ignore_cleanup_errors=True) as folder:
+        path = Path(folder)
+        with cleanup_on_interrupt(lambda: remove_folder(path)):
+            yield path
 
 
 def remove_folder(path: Path) -> None:

@@ -148,8 +148,9 @@ class StagedFolder:
         Final path of the folder.
     force : bool
         Whether to replace an existing folder of the same kind.
-    marker : str
-        File that identifies a folder of this kind, so `force` never removes any other folder.
+    marker : str, optional
+        File that identifies a folder of this kind, so `force` never removes any other folder. Without it, the folder
+        never gets the name `target`, which is that of a file made in the folder.
     kind : str
         Name of the kind in messages.
 
@@ -159,7 +160,7 @@ class StagedFolder:
         The target exists already, another run is writing it, or it cannot be written.
     """
 
-    def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
+    def __init__(self, target: Path, *, force: bool, marker: str | None, kind: str) -> None:
         refuse_remote(target)
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker, self._kind, self._force = marker, kind, force
@@ -167,10 +168,11 @@ class StagedFolder:
             what = "its path is not UTF-8, which Parquet writers require"
             raise OutputError(what, where=self.target, hint=_ANOTHER)
         with output_errors(self.target):
-            recover(self.target, marker)
-            self._check_target(force)
-            if self.target.is_symlink() and _is_empty(self.target):
-                self.target = Path(os.path.realpath(self.target))  # the link stays and its target becomes the folder
+            if marker is not None:
+                recover(self.target, marker)
+                self._check_target(force)
+                if self.target.is_symlink() and _is_empty(self.target):
+                    self.target = Path(os.path.realpath(self.target))  # the link stays, its target becomes the folder
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
             with uninterrupted():  # an interruption finds no folder, or a folder that it can remove
@@ -180,7 +182,7 @@ class StagedFolder:
     def _check_target(self, force: bool) -> None:
         if not os.path.lexists(self.target) or _is_empty(self.target):
             return
-        if not (self.target / self._marker).is_file():
+        if self._marker is None or not (self.target / self._marker).is_file():
             raise OutputError(
                 f"exists and is not {self._kind}, so it will not be replaced", where=self.target, hint=_ANOTHER
             )

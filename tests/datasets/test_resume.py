@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from tracekit.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.datasets import Dataset
 
@@ -251,3 +251,28 @@ def test_a_killed_run_leaves_no_half_file_under_the_final_name(
     assert found.path.read_bytes() == server.content
     assert server.ranges == ["bytes=100000-"]
     assert sorted(path.name for path in folder.iterdir()) == ["data.tar.gz", "tracekit-dataset.json"]
+
+
+def test_wherever_a_run_is_stopped_while_files_are_renamed_the_next_goes_on(
+    server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset(server.serve("x"), sha256=None, sha256_from=None, bytes=None)
+    rename, kept = Path.replace, []
+
+    def stopping(self: Path, target: Path) -> Path:
+        kept.append(self.name)
+        if len(kept) > moment:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    for moment in range(4):
+        kept.clear()
+        folder = tmp_path / str(moment)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                fetch_dataset(dataset, folder)
+        (found,) = fetch_dataset(dataset, folder)
+        assert found.path.read_bytes() == server.content
+        assert sorted(path.name for path in folder.iterdir()) == ["data.tar.gz", "tracekit-dataset.json"]
+    assert kept[-1] == "data.tar.gz"  # the last step of a run

@@ -22,7 +22,7 @@ def test_nothing_stands_there_until_all_is_written(tmp_path: Path) -> None:
     with Output(tmp_path / "a.csv", folder=False, companions=[".b.csv"]) as out:
         out.main.write_text("main")
         out.companion(".b.csv").write_text("beside")
-        assert [p.name for p in tmp_path.iterdir()] == [f"..a.csv.export.partial-{os.getpid()}"]
+        assert [p.name for p in tmp_path.iterdir()] == [f".a.csv.partial-{os.getpid()}"]
         assert out.commit({}) == [tmp_path / "a.b.csv", tmp_path / "a.csv"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.b.csv", "a.csv"]
 
@@ -46,7 +46,7 @@ def test_a_failure_leaves_nothing_and_the_earlier_files_stay(
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next(small: Trace, tmp_path: Path) -> None:
-    left = tmp_path / "..out.csv.export.partial-999999999"
+    left = tmp_path / ".out.csv.partial-999999999"
     left.mkdir()
     (left / "out.csv").touch()
     export(small, "blox", tmp_path / "out.csv")

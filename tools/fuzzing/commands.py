@@ -9,16 +9,17 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
 import tracekit.cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["COMMANDS", "Ended", "faults_of", "in_turn", "run"]
+__all__ = ["COMMANDS", "Command", "Ended", "Place", "faults_of", "in_turn", "run", "writing_commands"]
 
 _NOTE = re.compile(r"(?:note|failures): .*")
 _ERROR = re.compile(r"tracekit: error: (?P<text>.*)")
@@ -39,7 +40,7 @@ class Ended(NamedTuple):
     stderr: str
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """The folders of a case."""
 
     trace: Path
@@ -52,27 +53,31 @@ class _Place(NamedTuple):
     out: Path
 
 
-def _sweep(place: _Place) -> list[str]:
+Command = Callable[[Place], list[str]]
+"""Returns the arguments of a command in a place, after writing the files that it needs there."""
+
+
+def _sweep(place: Place) -> list[str]:
     file = place.out.with_suffix(".toml")
     file.write_text(_SWEEP.format(trace=str(place.trace)))
     return ["sweep", str(file), "-o", str(place.out), "--workers", "1"]
 
 
-def _query(name: str) -> Callable[[_Place], list[str]]:
+def _query(name: str) -> Command:
     return lambda place: ["query", str(place.trace), name, "-f", "csv"]
 
 
-def _export(target: str) -> Callable[[_Place], list[str]]:
+def _export(target: str) -> Command:
     return lambda place: ["export", str(place.trace), "--to", target, "-o", str(place.out)]
 
 
-def _own_query(place: _Place) -> list[str]:
+def _own_query(place: Place) -> list[str]:
     file = place.out.with_suffix(".sql")
     file.write_text("SELECT * FROM jobs ORDER BY ALL")
     return ["query", str(place.trace), str(file), "-f", "json"]
 
 
-COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
+COMMANDS: dict[str, Command] = {
     "validate": lambda p: ["validate", str(p.trace)],
     "validate --deep": lambda p: ["validate", str(p.trace), "--deep"],
     "info": lambda p: ["info", str(p.trace)],
@@ -111,6 +116,23 @@ COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
 """Every command that reads a Trace, by name."""
 
 
+def writing_commands(mirror: str) -> dict[str, Command]:
+    """Return every command that writes files, by name. The server `mirror` has the files of a dataset."""
+    fetch = ["datasets", "fetch", "alibaba-openb", "--mirror", mirror, "--file", "openb_pod_list_cpu0*", "-o"]
+    readers = {"validate", "info", "query", "wait", "guidelines"}
+    return {name: command for name, command in COMMANDS.items() if name.split()[0] not in readers} | {
+        "ingest": lambda p: ["ingest", str(p.source), "--partition", "day", "-o", str(p.out)],
+        "ingest --force": lambda p: ["ingest", str(p.source), "-o", str(shutil.copytree(p.good, p.out)), "--force"],
+        "query": lambda p: ["query", str(p.trace), "queuing/timeline", "-f", "csv", "-o", str(p.out)],
+        "guidelines": lambda p: ["guidelines", str(p.trace), "-o", str(p.out)],
+        "efficiency": lambda p: ["efficiency", str(p.trace), "-f", "csv", "-o", str(p.out)],
+        "calibrate": lambda p: ["calibrate", str(p.trace), "-o", str(p.out)],
+        "fit": lambda p: ["fit", str(p.trace), "-o", f"{p.out}.json", "--plots", str(p.out), "--bootstrap", "0"],
+        "generate": lambda p: ["generate", str(p.trace), "--jobs", "500", "-o", str(p.out)],
+        "datasets fetch": lambda p: [*fetch, str(p.out)],
+    }
+
+
 def in_turn(number: int, several: int) -> list[str]:
     """Return `several` commands for case `number`. The next case gets the commands that follow."""
     names = list(COMMANDS)
@@ -122,7 +144,7 @@ def run(name: str, trace: Path, good: Path, source: Path, folder: Path) -> list[
     logs = folder / "logs"
     logs.mkdir(parents=True)
     (logs / "job.log").write_text("RuntimeError: CUDA out of memory\n")
-    place = _Place(trace, good, source, logs, folder / "out")
+    place = Place(trace, good, source, logs, folder / "out")
     before = _contents(trace)
     ended = _ended(COMMANDS[name](place), folder)
     faults = faults_of(name, ended)

@@ -359,8 +359,9 @@ def _fetch(
     path, whole = folder / file.name, staging / file.name
     size, checked = whole.stat().st_size, file.sha256_from or "nothing"
     sha256 = file.sha256 or _sha256(whole, progress)
-    whole.replace(path)
+    # The record comes first, because a file without a known SHA-256 that it does not list would not be accepted.
     record.add(file.name, FileRecord(url, size, sha256, checked, _now()), staging)
+    whole.replace(path)
     return FetchedFile(path, size, sha256, checked, was_there=False)
 
 

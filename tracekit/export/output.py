@@ -53,9 +53,8 @@ class Output:
             with output_errors(self.target):
                 check_files(self.target, *(self._beside(end) for end in self._ends), force=force)
                 self.target.parent.mkdir(parents=True, exist_ok=True)
-        # A file is staged in a temporary folder next to it, which never gets a visible name.
-        place = self.target if folder else self.target.with_name(f".{self.target.name[:200]}.export")
-        self._staged_folder = StagedFolder(place, force=force, marker=MARKER, kind="an export")
+        marker = MARKER if folder else None
+        self._staged_folder = StagedFolder(self.target, force=force, marker=marker, kind="an export")
         self.path = self._staged_folder.path
         self.scratch = self.path / ".scratch"
         """A folder for intermediate files, which is removed before the output appears."""

@@ -7,11 +7,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from tracekit.errors import OutputError, TracekitError, UsageError
-from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
+from tracekit.interruption import cleanup_on_interrupt, end_process, temporary_folder
 from tracekit.outputs import FREE, final_place, output_errors
 from tracekit.text import passed_on
 
@@ -66,11 +65,8 @@ def print_pdf(page: Path, target: Path) -> None:
         The file cannot be written.
     """
     browser = find_browser()
-    with (
-        tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch,
-        cleanup_on_interrupt(lambda: remove_folder(Path(scratch))),
-    ):
-        made, alone = Path(scratch) / "report.pdf", Path(scratch) / "report.html"
+    with temporary_folder("pdf") as scratch:
+        made, alone = scratch / "report.pdf", scratch / "report.html"
         with output_errors(target):
             text = page.read_text(encoding="utf-8")
             alone.write_text(_alone(text), encoding="utf-8")

@@ -30,6 +30,7 @@ from tracekit.fit.choice import Effort
 from tracekit.fit.generate import generate
 from tracekit.fit.log_jobs import DAY_US, KEPT, read_log
 from tracekit.fit.scores.parts import ROWS, Judged, figures_of, judged, split_of, utc_us, write_jobs, write_part
+from tracekit.interruption import temporary_folder
 from tracekit.replay.facts import replay_facts
 from tracekit.runs.ledger import Ledger
 from tracekit.text import counted
@@ -203,9 +204,9 @@ def score(trace: Trace, seeds: int, progress: Progress, *, shared: Ledger | None
         split = error.what
     if isinstance(split, str):
         return _unscored(split)
-    with tempfile.TemporaryDirectory(prefix="tracekit-scores-") as name:
+    with temporary_folder("scores") as folder:
         try:
-            bench = _Bench.prepared(trace, split, Path(name))
+            bench = _Bench.prepared(trace, split, folder)
             ledger = (shared or Ledger()).about(**replay_facts("fit scores", trace.path, "fit", "trace_writer"))
             return bench.scores(seeds, progress, ledger)
         except UsageError as error:
