@@ -71,11 +71,11 @@ def test_the_share_of_gpu_time_held_is_the_offered_load_over_the_servers() -> No
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_wait_of_erlang_c_about_as_often_as_they_say() -> None:
-    # 39 of 41 resamples lie inside; a bootstrap over ten days is a little narrow, so that 95 % is not reached exactly.
-    exact, inside, worlds = erlang_c_wait(8, 6.0, 600), 0, 60
+def test_intervals_hold_the_mean_wait_of_a_further_month_about_as_often_as_they_say() -> None:
+    # 39 of 41 drawn months lie inside, but a few days do not show the worst of their kind, so 95 % is not reached.
+    inside, worlds = 0, 60
     for seed in range(100, 100 + worlds):
         row = plan_of(seed, PlanQuestion(numbers=(8,), resamples=40)).capacity[0]
-        inside += row["mean_wait_low_s"] <= exact <= row["mean_wait_high_s"]
+        inside += row["mean_wait_low_s"] <= queue(seed + 1000).recorded_s.mean() <= row["mean_wait_high_s"]
     low, high = (float(stats.binom.ppf(q, worlds, 0.92)) for q in (0.005, 0.995))
     assert low <= inside <= high
