@@ -18,7 +18,7 @@ from tests.worlds.site import Rules as SiteRules
 from tests.worlds.slurm_dump import START
 from tracekit.answer import Answer
 from tracekit.calibration.api import calibrate, recall
-from tracekit.calibration.changes import _division
+from tracekit.calibration.changes import _division, _Parts
 from tracekit.calibration.fidelity import fidelity_of
 from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.search import Tried
@@ -110,6 +110,34 @@ def test_the_best_division_lies_between_the_parts_that_two_candidates_fit(jobs: 
 
 def test_a_candidate_that_fits_exactly_leaves_nothing_to_divide() -> None:
     assert _division(bench_of_five(), [candidate("arrival", [0.0] * SPANS)]) is None
+
+
+def parts(before: float = 5.0, new: float = 0.4, days: int = 6, learnt: int = 50) -> _Parts:
+    """Return 100 jobs before a change and 100 after, ten a day; the later rules are closer on the first days only."""
+    day = np.arange(100) // 10
+    later = np.where(day < days, new, 1.01)
+    return _Parts(0, 100, learnt, before, np.ones(100), later, day)
+
+
+@pytest.mark.parametrize(
+    ("one", "whole", "expected"),
+    [
+        (parts(), 200.0, True),
+        (parts(before=10.0, new=0.0), 200.0, True),
+        (
+            parts(before=10.1, new=0.0),
+            200.0,
+            False,
+        ),  # the earlier rules fit the earlier jobs less than ten times better
+        (parts(new=0.0), 45.4 / 0.69, True),
+        (parts(new=0.0), 45.4 / 0.71, False),  # one set of rules fits the whole log almost as well
+        (parts(days=5, new=0.0), 200.0, False),  # the later rules are closer on half of the days
+        (parts(learnt=49), 200.0, False),
+        (parts(learnt=51), 200.0, False),
+    ],
+)
+def test_a_change_has_to_be_clear(one: _Parts, whole: float, expected: bool) -> None:
+    assert one.changed(whole) is expected
 
 
 def changed(kind: str, seed: int) -> Site:

@@ -105,6 +105,8 @@ class _Parts(NamedTuple):
     at_ms: int
     jobs: int
     """Number of jobs with a known wait before the change."""
+    learnt: int
+    """Number of jobs after the change from which a calibration learns."""
     before: float
     """Sum of the distances of these jobs under the earlier rules."""
     old: Floats
@@ -122,6 +124,7 @@ class _Parts(NamedTuple):
         return cls(
             at_ms,
             int(early.sum()),
+            int(later.among.sum()),
             float(sum(earlier.by_span[: bench.span_of(at_ms)])),
             _distances(later, earlier.settings),
             _distances(later, after),
@@ -129,13 +132,19 @@ class _Parts(NamedTuple):
         )
 
     def changed(self, whole: float) -> bool:
-        """Return whether the rules changed. `whole` is the sum of distances of the best rules for the whole log."""
+        """Return whether the rules changed, and enough jobs are left to learn from and to score.
+
+        `whole` is the sum of distances of the best rules for the whole log.
+        """
+        if min(self.learnt, len(self.old) - self.learnt) < FEWEST_JOBS:
+            return False
         without = min(whole, self.before + float(self.old.sum()))
         if not self.before + self.new.sum() <= _CLOSER * without:
             return False
+        if self.before / self.jobs > _BROKEN * self.old.mean():
+            return False
         gains = np.bincount(self.day, self.old - self.new)[np.unique(self.day)]
-        broken = self.before / self.jobs <= _BROKEN * self.old.mean()
-        return bool(broken and (gains > 0).mean() >= _MOST_DAYS)
+        return bool((gains > 0).mean() >= _MOST_DAYS)
 
 
 def _division(bench: Workbench, tried: Sequence[Tried]) -> _Division | None:
