@@ -99,7 +99,8 @@ class World:
 
     def until(self, attempt: Row) -> int:
         """Return until when a run without an end counts: its time limit, or the run that has its GPUs."""
-        return min(self._bound(attempt), self.lost.get((attempt["job_id"], attempt["attempt"]), self.last))
+        lost: int = self.lost.get((attempt["job_id"], attempt["attempt"]), self.last)
+        return min(self._bound(attempt), lost)
 
     def _bound(self, attempt: Row) -> int:
         """Return the time limit of a run without an end, once the log is an hour past it."""

@@ -163,7 +163,7 @@ def test_groups_of_partitions() -> None:
     found = assign(jobs, cluster)
     # Sorted: gpu (nodes of 8 and 4), rush (8), both (8). All are siblings.
     assert found.group_first.tolist() == [0, 0, 0]
-    assert [int(found.accept_of(j)) for j in range(5)] == [0b101, 0b110, 0b111, 0b111, 0b111]
+    assert found.kind_accept[found.kind].tolist() == [0b101, 0b110, 0b111, 0b111, 0b111]
     assert found.kind_queue[found.kind].tolist() == [1, 0, 2, 2, 2]
     assert found.notes == ("no node is known to belong to the partition 'gone', so its 1 job may use every node",)
     # Gangs may use several siblings: 8 + 8 + 4 GPUs of gpu, and 8 + 8 of rush.

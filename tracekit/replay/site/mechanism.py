@@ -165,7 +165,7 @@ def _usable(setting: Setting, job: int) -> NDArray[np.bool_]:
     found = np.zeros(setting.cluster.nodes, np.bool_)
     if assignment.domain[job] >= 0:
         low, high = assignment.groups_of(int(assignment.domain[job]))
-        accept = int(assignment.accept_of(job))
+        accept = int(assignment.kind_accept[assignment.kind[job]])
         for group in range(low, high):
             if accept >> (group - low) & 1:
                 found[assignment.group_low[group] : assignment.group_high[group]] = True
