@@ -14,8 +14,10 @@ from tests.calibration.benches import bench_of, trace_of_site
 from tests.calibration.worlds import make_world
 from tests.replay.builders import make_jobs
 from tests.worlds.kinds import make_site
-from tests.worlds.site import last_limits
+from tests.worlds.site import Limit, last_limits
+from tests.worlds.site import Rules as RulesOfSite
 from tracekit.answer import Answer
+from tracekit.calibration.api import calibrate
 from tracekit.calibration.fidelity import fidelity, write_fidelity
 from tracekit.calibration.reasons import (
     AWAY,
@@ -23,7 +25,9 @@ from tracekit.calibration.reasons import (
     HELD,
     UNMODELED,
     USER_GPUS,
+    USER_JOBS,
     VC_GPUS,
+    VC_JOBS,
     Reason,
     WaitReasons,
     covered_families,
@@ -57,7 +61,8 @@ WORDS = {
     "Dependency": ({HELD}, "dependency"),
     "JobHeldUser": ({HELD}, "held"),
     "JobArrayTaskLimit": ({HELD}, "limit"),
-    "QOSMaxJobsPerUserLimit": ({UNMODELED}, "limit"),
+    "QOSMaxJobsPerUserLimit": ({USER_JOBS}, "limit"),
+    "AssocGrpJobsLimit": ({USER_JOBS, VC_JOBS}, "limit"),
     "QOSMaxGRESMinutesPerJob": ({UNMODELED}, "limit"),
     "QOSGrpGRES": ({UNMODELED}, "limit"),
     "AssocGrpCpuLimit": ({UNMODELED}, "limit"),
@@ -159,32 +164,45 @@ def test_few_reasons_exclude_no_limit() -> None:
     assert not any(one.settings.rules.quotas == "idle" or one.settings.rules.limits for one in found)
 
 
-@pytest.fixture(scope="module")
-def few_jobs_each(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """The log of a site where a user runs at most four jobs, which no replay can limit."""
+def _logged(limit: Limit, folder: Path) -> Trace:
     site = make_site("jobs per user", 0)
-    site = replace(site, jobs=site.jobs[:400])
-    return trace_of_site(site, tmp_path_factory.mktemp("reasons"), last_limits(site))
+    site = replace(site, jobs=site.jobs[:400], rules=RulesOfSite(limits=(limit,)))
+    return trace_of_site(site, folder, last_limits(site))
+
+
+@pytest.mark.thorough
+def test_a_limit_on_the_jobs_of_a_user_is_found(tmp_path: Path) -> None:
+    (one,) = calibrate(_logged(Limit("jobs", "user", 4), tmp_path)).clusters
+    assert one.score.grade == "close"
+    assert one.settings.rules.site is not None
+    assert one.settings.rules.site.limits == ("user:jobs:4",)
+    assert not one.missing_reasons
+
+
+@pytest.fixture(scope="module")
+def few_jobs(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """The log of a site whose QOS runs at most twelve jobs, which no replay can limit."""
+    return _logged(Limit("jobs", "qos", 12), tmp_path_factory.mktemp("reasons"))
 
 
 @pytest.mark.thorough
 def test_a_twin_that_does_not_fit_names_the_reasons_that_it_misses(
-    few_jobs_each: Trace, tmp_path: Path, golden: Golden
+    few_jobs: Trace, tmp_path: Path, golden: Golden
 ) -> None:
-    jobs = few_jobs_each.scan("jobs").select("wait_reason", "queue_s").collect()
-    held = jobs.filter(wait_reason="QOSMaxJobsPerUserLimit")
+    jobs = few_jobs.scan("jobs").select("wait_reason", "queue_s").collect()
+    held = jobs.filter(wait_reason="QOSGrpJobsLimit")
     share = float(held["queue_s"].sum()) / float(jobs["queue_s"].sum())
-    study = fidelity(few_jobs_each)
+    study = fidelity(few_jobs)
     (one,) = study.clusters
-    assert one.score.grade == "poor"
+    assert one.score.grade in {"poor", "rough"}
     (missing,) = one.missing_reasons
-    assert missing[:2] == ("QOSMaxJobsPerUserLimit", len(held))
+    assert missing[:2] == ("QOSGrpJobsLimit", len(held))
     assert missing.waiting_share == pytest.approx(share)
     write_fidelity(study, tmp_path / "out")
     told = orjson.loads((tmp_path / "out" / "fidelity.json").read_bytes())["clusters"][0]["reasons"]
-    expected = {"word": "QOSMaxJobsPerUserLimit", "jobs": len(held), "in_twin": False}
+    expected = {"word": "QOSGrpJobsLimit", "jobs": len(held), "in_twin": False}
     assert told == [expected | {"waiting_share": pytest.approx(share)}]
-    answer = twin_answers(Twins(few_jobs_each, 1000))[0]
+    answer = twin_answers(Twins(few_jobs, 1000))[0]
     assert isinstance(answer, Answer)
     (row,) = answer.frame.to_dicts()
     assert row["missing_share"] == pytest.approx(share)

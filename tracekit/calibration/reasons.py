@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
 
-CONTENTION, USER_GPUS, VC_GPUS, AWAY, HELD, UNMODELED = (
+CONTENTION, USER_GPUS, VC_GPUS, USER_JOBS, VC_JOBS, AWAY, HELD, UNMODELED = (
     "contention",
     "user_gpus",
     "vc_gpus",
+    "user_jobs",
+    "vc_jobs",
     "nodes away",
     "held",
     "not modeled",
@@ -45,18 +47,23 @@ _FAMILIES: tuple[tuple[str, frozenset[str]], ...] = (
     (f"QOSMax{_GPUS}PerAccount|Max{_GPUS}PerAccount", frozenset({VC_GPUS})),
     # An association is an account, or a user in an account.
     (f"AssocGrp{_GPUS}", frozenset({USER_GPUS, VC_GPUS})),
+    ("QOSMaxJobsPerUserLimit", frozenset({USER_JOBS})),
+    ("QOSMaxJobsPerAccountLimit", frozenset({VC_JOBS})),
+    ("Assoc(Grp|Max)JobsLimit", frozenset({USER_JOBS, VC_JOBS})),
     ("NodeDown|ReqNodeNotAvail", frozenset({AWAY})),
     # The eligible time of a job comes after these conditions.
     ("BeginTime|Dependency|JobArrayTaskLimit|JobHeld(Admin|User)", frozenset({HELD})),
 )
-"""Patterns of whole words, each with the families that can explain it. Other words are not modeled: limits on jobs,
-nodes, CPUs or minutes, limits of a QOS as a whole, licenses, reservations and closed partitions.
+"""Patterns of whole words, each with the families that can explain it. Other words are not modeled: limits on nodes,
+CPUs or minutes, limits of a QOS as a whole, licenses, reservations and closed partitions.
 """
 
 STAGES = {
-    CONTENTION: ("order", "backfilling"),
-    USER_GPUS: ("quotas and limits",),
-    VC_GPUS: ("quotas and limits",),
+    CONTENTION: ("order", "backfilling", "order of a site"),
+    USER_GPUS: ("quotas and limits", "limits of a site"),
+    VC_GPUS: ("quotas and limits", "limits of a site"),
+    USER_JOBS: ("limits of a site",),
+    VC_JOBS: ("limits of a site",),
     AWAY: ("capacity",),
 }
 """The search stages that try the rules of a family. Holds are part of the log, not of the rules."""
@@ -150,9 +157,14 @@ def covered_families(rules: Rules, *, holds: bool, away: bool) -> set[str]:
     away : bool
         Whether nodes are away during their node events.
     """
+    of_site = {
+        f"{per}_{of}" for per, *_, of, _ in (text.split(":") for text in (rules.site.limits if rules.site else ()))
+    }
     found = {
-        USER_GPUS: rules.limits.user_gpus > 0,
-        VC_GPUS: rules.limits.vc_gpus > 0 or rules.quotas != "none",
+        USER_GPUS: rules.limits.user_gpus > 0 or USER_GPUS in of_site,
+        VC_GPUS: rules.limits.vc_gpus > 0 or rules.quotas != "none" or VC_GPUS in of_site,
+        USER_JOBS: USER_JOBS in of_site,
+        VC_JOBS: VC_JOBS in of_site,
         HELD: holds,
         AWAY: away,
     }

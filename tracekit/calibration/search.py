@@ -247,32 +247,35 @@ def _site_limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
     ]
     sets += [tuple(dict.fromkeys([*_site(base).limits, *option])) for option in sets[1:]]
     for limits in dict.fromkeys(sets):
-        for behind in _BEHIND:
-            yield replace(base, site=replace(_site(base), behind=behind, limits=limits))
+        yield from _each_way(base, limits=limits)
 
 
 def _site_orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
-    """Yield each order with each way to pass, then each partition as a tier of its own that goes first."""
+    """Yield each order, and each partition as a tier that goes first, with each way to pass a job that cannot start."""
     if not _is_site(bench):
         return
     base = _site_of(best)
     for order in _known_orders(bench):
-        if order in {"attained", "shortest-left"}:
-            continue
-        for estimates in _estimates(bench.jobs) if order in {"shortest", "smallest"} else (base.estimates,):
-            for behind in _BEHIND:
-                site = replace(_site(base), behind=behind)
-                yield replace(base, order=order, estimates=estimates, site=site)
+        if order not in _PREEMPTIVE:
+            for estimates in _estimates(bench.jobs) if order in {"shortest", "smallest"} else (base.estimates,):
+                yield from _each_way(replace(base, order=order, estimates=estimates))
     known = bench.jobs.partitions
-    if 1 < len(known) <= _MOST_TIERS:
-        for name in known:
-            rest = tuple(other for other in _site(base).tiers if other != name)
-            for tiers in dict.fromkeys([(name, *rest), (*rest, name), rest]):
-                yield replace(base, site=replace(_site(base), tiers=tiers))
+    for name in known if 1 < len(known) <= _MOST_TIERS else ():
+        rest = tuple(other for other in _site(base).tiers if other != name)
+        for tiers in dict.fromkeys([(name, *rest), (*rest, name), rest]):
+            yield from _each_way(base, tiers=tiers)
 
 
+_PREEMPTIVE = frozenset({"attained", "shortest-left"})
 _MOST_TIERS = 8
 """With more partitions, tiers are not tried."""
+
+
+def _each_way(rules: Rules, **changes: tuple[str, ...]) -> Iterator[Rules]:
+    """Yield the rules of a site with other limits or tiers, in their order or by arrival, with each way to pass."""
+    for one in dict.fromkeys((rules, replace(rules, order="arrival"))):
+        for behind in _BEHIND:
+            yield replace(one, site=replace(_site(one), behind=behind, **changes))
 
 
 def _site_of(rules: Rules) -> Rules:
@@ -280,7 +283,7 @@ def _site_of(rules: Rules) -> Rules:
     if rules.site is not None:
         return rules
     behind = "easy" if rules.backfill != "none" else "passing" if rules.scan == "skip" else "strict"
-    order: Order = "arrival" if rules.order in {"attained", "shortest-left"} else rules.order
+    order: Order = "arrival" if rules.order in _PREEMPTIVE else rules.order
     return Rules(order, estimates="limit", site=SiteSettings(behind=behind))  # type: ignore[arg-type]  # one of _BEHIND
 
 
