@@ -98,7 +98,8 @@ def test_shares_are_those_of_the_waiting_hours() -> None:
     # 100 s in all. The third job has not started.
     found = FOUR.summed(np.array([60.0, 30.0, np.nan, 10.0]))
     assert found == [Reason("QOSMaxGRESPerUser", 1, 0.6), Reason("Licenses", 1, 0.1)]
-    assert stage_shares(found) == pytest.approx({"order": 0.3, "backfilling": 0.3, "quotas and limits": 0.6})
+    contention = {"order": 0.3, "backfilling": 0.3, "order of a site": 0.3}
+    assert stage_shares(found) == pytest.approx(contention | {"quotas and limits": 0.6, "limits of a site": 0.6})
     assert shown(found) == "QOSMaxGRESPerUser (60.0 % of the hours waited), Licenses (10.0 % of the hours waited)"
     assert FOUR.summed(np.zeros(4)) == []
     assert shown([Reason("Licenses", 1, 0.004)]) is None

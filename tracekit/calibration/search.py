@@ -294,8 +294,8 @@ def _site(rules: Rules) -> SiteSettings:
 def _seen_limits(bench: Workbench) -> list[list[tuple[str, ...]]]:
     """Return limits at which the owners of jobs waited again and again, in the form of the policy `site`.
 
-    There is one list for the GPUs and one for the jobs of users and of VCs. It has one limit for all owners, if two of
-    them waited at the same amount, and the limit of each owner that did.
+    There is one list for the GPUs and one for the jobs of users and of VCs. It has a limit for all owners, if two of
+    them waited at the same amount or no owner ever used more, and then the limit of each owner that waited.
     """
     jobs = bench.jobs
     found: list[list[tuple[str, ...]]] = []
@@ -304,7 +304,8 @@ def _seen_limits(bench: Workbench) -> list[list[tuple[str, ...]]]:
             seen = _waited_at(jobs, codes, bench.among, amount) if len(names) > 1 else {}
             often = {owner: most for owner, (most, times) in seen.items() if times >= _OFTEN}
             values = list(often.values())
-            common = sorted({most for most in values if values.count(most) > 1})
+            highest = max((most for most, _ in seen.values()), default=0)
+            common = sorted({most for most in values if values.count(most) > 1 or most == highest})
             options: list[tuple[str, ...]] = [(f"{per}:{of}:{most}",) for most in common]
             if often:
                 each = sorted(often.items())
