@@ -76,8 +76,9 @@ def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
         recall(bare, read_twin(file, bare))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 9))])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.thorough), *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 9))]
+)
 def test_events_count_where_they_took_nodes_away_and_only_there(make_trace: MakeTrace, seed: int) -> None:
     """The outages of one world are told of two others too, in which every node was there."""
     down = make_world("nodes-down", seed, 0.7)

@@ -131,7 +131,7 @@ def test_the_sample_traces_close(sample_trace: Callable[[str], Trace], tmp_path:
     assert_closes(tracekit.fit(sample_trace(name), replicates=0, scores=0), tmp_path)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_real_philly_jobs_close(philly_list: Trace, philly_model: WorkloadModel, tmp_path: Path) -> None:
     assert philly_list.manifest.tables["jobs"].rows == 52_849
     assert_closes(philly_model, tmp_path)

@@ -41,8 +41,13 @@ def outcomes(seconds: NDArray[np.float64], step: float, seed: int) -> tuple[Inde
     return counts_test(rate.dispersion, clock, number, rate.fitted, rng), gaps_test(times, clock, number, rng)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("a_step", [0.5, *(pytest.param(a, marks=pytest.mark.thorough) for a in (0.01, 0.2, 1.0))])
+@pytest.mark.parametrize(
+    "a_step",
+    [
+        *(pytest.param(a, marks=pytest.mark.thorough) for a in (0.01, 1.0)),
+        *(pytest.param(a, marks=pytest.mark.slow) for a in (0.2, 0.5)),
+    ],
+)
 def test_direction_does_not_depend_on_the_clock(a_step: float) -> None:
     ratios = {}
     for shape in (0.3, 1.0, 3.0):

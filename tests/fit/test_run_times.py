@@ -217,7 +217,7 @@ def test_every_fit_carries_what_a_reader_needs(fitted: WorkloadModel) -> None:
             assert fit.keys() == {"family", "failed"} or known < fit.keys()
 
 
-@pytest.mark.parametrize(("jobs", "replicates"), [(100, 2), pytest.param(1500, 9, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("jobs", "replicates"), [(100, 2), pytest.param(1500, 9, marks=pytest.mark.slow)])
 def test_the_same_trace_and_seed_give_the_same_bytes(
     make_trace: Callable[..., Trace], jobs: int, replicates: int
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command import run
+from tests.effort import examples
 from tests.older_traces import as_version_1
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, TraceError, UsageError
 from tracekit.ingest import ingest_logs
@@ -637,7 +638,7 @@ def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: lis
 
 
 @pytest.mark.thorough
-@settings(max_examples=8)
+@settings(max_examples=examples(9))
 @given(logs(), WINDOWS)
 def test_many_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
     assert_same_history(jobs, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -79,17 +80,16 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
 @pytest.fixture(scope="module")
 def visits(browser: Browser, analysis: Analysis) -> Iterator[Callable[..., _Visit]]:
     """Return a function that opens the page with some options once, and waits for its charts."""
-    opened: dict[tuple[tuple[str, Any], ...], _Visit] = {}
+    opened: list[_Visit] = []
 
+    @functools.cache
     def visit(**options: Any) -> _Visit:
-        key = tuple(sorted(options.items()))
-        if key not in opened:
-            opened[key] = _Visit(browser, analysis.report, **options)
-        opened[key].charts()
-        return opened[key]
+        opened.append(_Visit(browser, analysis.report, **options))
+        opened[-1].charts()
+        return opened[-1]
 
     yield visit
-    for one in opened.values():
+    for one in opened:
         one.context.close()
 
 
@@ -246,20 +246,25 @@ def test_labels_of_an_axis_stand_at_equal_distances_and_apart(shared: _Visit) ->
     assert all(second[1] - first[2] > 5 for axis in axes for first, second in pairwise(axis))
 
 
-@pytest.mark.thorough
+_DARK_PHONE = {"foreign": True, "dark": True, "width": 390}
+
+
 @pytest.mark.parametrize(
-    "visit",
-    [{"foreign": True}, {"foreign": True, "dark": True, "width": 390}],
-    indirect=True,
-    ids=["light", "dark phone"],
+    ("visit", "parts"),
+    [
+        pytest.param({"foreign": True}, None, id="light", marks=pytest.mark.thorough),
+        pytest.param(_DARK_PHONE, 2, id="dark phone", marks=pytest.mark.thorough),
+        pytest.param(_DARK_PHONE, None, id="dark phone, every part", marks=pytest.mark.slow),
+    ],
+    indirect=["visit"],
 )
-def test_nothing_keeps_people_from_reading_the_page(visit: _Visit) -> None:
-    """No violation that axe-core finds, in any part of the page, with all unfolded."""
+def test_nothing_keeps_people_from_reading_the_page(visit: _Visit, parts: int | None) -> None:
+    """No violation that axe-core finds, in the first parts of the page or in every part, with all unfolded."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     visit.charts()
     visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     seen = []
-    for part in _every_part(visit):
+    for part in _every_part(visit)[:parts]:
         _turn_to(visit, part)
         # What is not seen is no finding either, and is left out to save time.
         found = axe.Axe().run(visit.page, {"exclude": [[".tab.away"]]}).response

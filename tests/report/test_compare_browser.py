@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tracekit.comparison import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page, Route
@@ -50,10 +51,25 @@ class _Visit:
             route.abort()
 
 
+@pytest.fixture(scope="module")
+def visits(browser: Browser, samples: Path) -> Iterator[Callable[[int], _Visit]]:
+    """Return a function that opens the samples' page once for each width [px], because its charts take seconds."""
+    opened: list[_Visit] = []
+
+    @functools.cache
+    def visit(width: int) -> _Visit:
+        opened.append(_Visit(browser, samples, width))
+        return opened[-1]
+
+    yield visit
+    for one in opened:
+        one.context.close()
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("width", [pytest.param(1400, marks=pytest.mark.thorough), 375])
-def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, samples: Path, width: int) -> None:
-    visit = _Visit(browser, samples, width)
+@pytest.mark.parametrize("width", [1400, 375])
+def test_every_chart_draws_and_nothing_is_asked_of_a_network(visits: Callable[[int], _Visit], width: int) -> None:
+    visit = visits(width)
     marks = visit.page.evaluate(
         "[...document.querySelectorAll('.plot')].map("
         "p => p.querySelectorAll('svg .role-mark path, svg .role-mark line').length)"
@@ -62,26 +78,24 @@ def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, s
     assert visit.charts == f"READY {len(marks)}"
     assert min(marks) > 0
     assert (visit.requests, visit.complaints) == ([], [])
-    visit.context.close()
 
 
 @pytest.mark.thorough
-def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(browser: Browser, samples: Path) -> None:
-    visit = _Visit(browser, samples, 375)
+def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(visits: Callable[[int], _Visit]) -> None:
+    visit = visits(375)
     visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
-    visit.context.close()
 
 
 @pytest.mark.thorough
-def test_paper_shows_the_tables_and_no_navigation(browser: Browser, samples: Path) -> None:
-    visit = _Visit(browser, samples, 1400)
+def test_paper_shows_the_tables_and_no_navigation(visits: Callable[[int], _Visit]) -> None:
+    visit = visits(1400)
     table = visit.page.locator("#q-overview-status table").first
     assert not table.is_visible()
     visit.page.emulate_media(media="print")
     assert not visit.page.locator("nav").is_visible()
     assert table.evaluate("t => t.getBoundingClientRect().height") > 0
-    visit.context.close()
+    visit.page.emulate_media(media="screen")
 
 
 @pytest.mark.thorough

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.ingest.formats.sacct_rows import JOB, JOB_ROW, PLACEMENT, sacct
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest import ingest_logs
@@ -36,6 +37,7 @@ def test_the_order_of_columns_does_not_matter(ingest: Ingest, rows: Rows, traili
 
 
 @pytest.mark.thorough
+@settings(max_examples=examples(30))
 @given(order=st.permutations(["JobID", "Submit", "Start", "End", "State", "JobName", "AllocTRES", "NodeList"]))
 def test_any_order_of_columns_gives_the_same_rows(order: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("order")
