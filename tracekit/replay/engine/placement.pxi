@@ -9,8 +9,8 @@
 # - A larger gang takes completely free nodes of the largest size, lowest index first. For a remainder it takes the node
 #   with the most free GPUs, if they are enough.
 #
-# A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one rack (scope 1), or on
-# any nodes of one model (scope 2).
+# A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one rack (scope 1), or
+# on any nodes of one model (scope 2).
 #
 # The rule `buddy` uses blocks instead (see `buddy`) and never relaxes, because scattered GPUs do not form blocks.
 

@@ -1,7 +1,7 @@
 # The scheduling pass by the rules of a site (see `mechanism.SiteRules`).
 #
-# A pass looks at every waiting job in order. Room only shrinks during a pass, so jobs with the same need fail alike: each
-# need remembers the shortest believed run time that failed.
+# A pass looks at every waiting job in order. Room only shrinks during a pass, so jobs with the same need fail alike:
+# each need remembers the shortest believed run time that failed.
 
 cpdef enum:
     SITE_STRICT = 0

@@ -24,8 +24,8 @@ cdef struct Counter:
     int64_t most, used
 
 
-# Free amounts on a node, and its place in the site's list. `pass_of` is the pass to which amounts next to a promised job
-# belong.
+# Free amounts on a node, and its place in the site's list. `pass_of` is the pass to which amounts next to a promised
+# job belong.
 cdef struct Room:
     int64_t cpu, memory, pass_of
     int32_t gpus, chosen, place, spare
