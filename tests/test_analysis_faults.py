@@ -429,7 +429,7 @@ def site(seed: int) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.thorough if seed < 8 else pytest.mark.slow) for seed in range(20)]
+    "seed", [pytest.param(seed, marks=pytest.mark.thorough if seed < 4 else pytest.mark.slow) for seed in range(20)]
 )
 def test_all_that_is_found_on_a_generated_site_has_its_sentence(
     make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
