@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.replay.builders import make_cluster
-from tracekit.capacity_plan.nodes import NodeAxis, nodes_of, resized, settled_nodes
+from tracekit.capacity_plan.nodes import NodeAxis, resized, settled_nodes
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.cluster import QuotaTable
 from tracekit.replay.clusters.cluster import make_cluster as cluster_of_nodes
@@ -89,7 +89,7 @@ def test_nodes_that_join_late_or_leave_for_good_are_there_all_the_time() -> None
 def test_a_cluster_whose_nodes_stay_is_left_as_it_is() -> None:
     cluster = make_cluster((8, 8), changes=[(7, 1, False), (8, 1, True)])
     assert settled_nodes(cluster) == (cluster, 0)
-    assert cluster_of_nodes(nodes_of(cluster), QuotaTable.none(), "").node_id == cluster.node_id
+    assert cluster_of_nodes(cluster.as_nodes(), QuotaTable.none(), "").node_id == cluster.node_id
     with pytest.raises(UsageError, match="no node that is ever available"):
         settled_nodes(make_cluster((8,), absent=[0]))
 

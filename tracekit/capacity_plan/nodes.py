@@ -19,27 +19,6 @@ Capacity = tuple[int, ...]
 """Number of nodes of each GPU model, in the order of `Cluster.models`."""
 
 
-def nodes_of(cluster: Cluster) -> list[Node]:
-    """Return the nodes of a cluster, each with the times at which it joins and leaves."""
-    moves: list[list[tuple[int, bool]]] = [[] for _ in range(cluster.nodes)]
-    for at, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        moves[int(node)].append((int(at), bool(up)))
-    return [
-        Node(
-            cluster.node_id[n],
-            int(cluster.gpus[n]),
-            cluster.models[cluster.model[n]],
-            cluster.racks[cluster.rack[n]],
-            cluster.domains[cluster.domain[n]],
-            int(cluster.cpu_milli[n]),
-            int(cluster.memory_mib[n]),
-            absent=bool(cluster.absent[n]),
-            changes=tuple(moves[n]),
-        )
-        for n in range(cluster.nodes)
-    ]
-
-
 def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
     """Return the mean number of GPUs on nodes in service during a window.
 
@@ -68,7 +47,7 @@ def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
     never available is excluded.
     """
     nodes, changed = [], 0
-    for node in nodes_of(cluster):
+    for node in cluster.as_nodes():
         settled = _settled(node)
         changed += settled != node
         if settled is not None:
@@ -114,7 +93,7 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0, quotas_grow
     """
     kept: list[Node] = []
     for model, number in zip(cluster.models, capacity, strict=True):
-        kept += _numbered([n for n in nodes_of(cluster) if n.model == model], number)
+        kept += _numbered([n for n in cluster.as_nodes() if n.model == model], number)
     if not kept:
         raise UsageError("a cluster needs at least one node", where="--nodes", hint="give 1 or more")
     moved = [replace(n, changes=tuple((at + later_ms, up) for at, up in n.changes)) for n in kept]

@@ -39,7 +39,7 @@ def without_loans(cluster: Cluster) -> Cluster:
     lent = loaned(cluster)
     if not lent.any():
         return cluster
-    kept = [node for node, gone in zip(_nodes(cluster), lent.tolist(), strict=True) if not gone]
+    kept = [node for node, gone in zip(cluster.as_nodes(), lent.tolist(), strict=True) if not gone]
     return _made(cluster, kept, f"{cluster.origin}, without loans")
 
 
@@ -63,7 +63,7 @@ def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -
     if loaned(cluster).any():
         return cluster
     level = _levels(cluster, jobs, models)
-    nodes, taken = _nodes(cluster), set(cluster.node_id)
+    nodes, taken = cluster.as_nodes(), set(cluster.node_id)
     lent: list[Node] = []
     code = cluster.domain.astype(np.int64) * max(len(cluster.models), 1) + cluster.model
     for kind in np.unique(code).tolist():
@@ -116,29 +116,6 @@ def _spans(free: Ints, servers: int, min_loan_ms: int) -> list[list[tuple[int, i
         long = end - begin >= min_loan_ms
         found.append(list(zip(begin[long].tolist(), end[long].tolist(), strict=True)))
     return found
-
-
-def _nodes(cluster: Cluster) -> list[Node]:
-    """Return the nodes of a cluster as input for `make_cluster`."""
-    moves: list[list[tuple[int, bool]]] = [[] for _ in cluster.node_id]
-    for at, number, up in zip(
-        cluster.change_ms.tolist(), cluster.change_node.tolist(), cluster.change_up.tolist(), strict=True
-    ):
-        moves[number].append((at, bool(up)))
-    return [
-        Node(
-            name,
-            int(cluster.gpus[i]),
-            cluster.models[cluster.model[i]],
-            cluster.racks[cluster.rack[i]],
-            cluster.domains[cluster.domain[i]],
-            int(cluster.cpu_milli[i]),
-            int(cluster.memory_mib[i]),
-            bool(cluster.absent[i]),
-            tuple(moves[i]),
-        )
-        for i, name in enumerate(cluster.node_id)
-    ]
 
 
 def _made(cluster: Cluster, nodes: list[Node], origin: str) -> Cluster:
@@ -381,6 +358,6 @@ class Servers:
 
 
 def _kinds_of_nodes(cluster: Cluster) -> Ints:
-    """Return a number per node, equal for nodes with the same domain, GPU model, rack and GPU count (N,)."""
-    columns = np.stack([cluster.domain, cluster.model, cluster.rack, cluster.gpus], axis=1)
+    """Return a number per node, equal for nodes with the same domain, GPU model, partitions, rack and GPUs (N,)."""
+    columns = np.stack([cluster.domain, cluster.model, cluster.serves, cluster.rack, cluster.gpus], axis=1)
     return np.unique(columns, axis=0, return_inverse=True)[1].ravel().astype(np.int64)

@@ -88,6 +88,30 @@ class Cluster:
         """Number of nodes, each counted once."""
         return self.nodes - (0 if self.lent is None else int(self.lent.sum()))
 
+    def as_nodes(self) -> list[Node]:
+        """Return the nodes in the form that `make_cluster` takes, in the order of the arrays."""
+        moves: list[list[tuple[int, bool]]] = [[] for _ in self.node_id]
+        for at, node, up in zip(
+            self.change_ms.tolist(), self.change_node.tolist(), self.change_up.tolist(), strict=True
+        ):
+            moves[node].append((at, bool(up)))
+        return [
+            Node(
+                name,
+                int(self.gpus[n]),
+                self.models[self.model[n]],
+                self.racks[self.rack[n]],
+                self.domains[self.domain[n]],
+                int(self.cpu_milli[n]),
+                int(self.memory_mib[n]),
+                bool(self.absent[n]),
+                tuple(moves[n]),
+                self.partition_sets[self.serves[n]],
+                int(self.place[n]),
+            )
+            for n, name in enumerate(self.node_id)
+        ]
+
     def effective_changes(self) -> Iterator[tuple[int, int, bool]]:
         """Yield (time [ms], node, whether it joins) for each change that has an effect, in order."""
         there = (self.absent == 0).tolist()
@@ -127,6 +151,8 @@ class Node:
     changes: tuple[tuple[int, bool], ...] = ()
     partitions: tuple[str, ...] = ()
     """Partitions whose jobs the node takes, in alphabetical order, or () if unknown."""
+    place: int | None = None
+    """Place in the list of nodes, or None for the given order."""
 
     @property
     def group(self) -> tuple[str, str, int, tuple[str, ...], str]:
@@ -170,7 +196,7 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         rack=np.array([index[1][node.rack] for node in ordered], dtype=np.int32),
         domain=np.array([index[2][node.domain] for node in ordered], dtype=np.int32),
         serves=np.array([sets.index(node.partitions) for node in ordered], dtype=np.int32),
-        place=np.array(order, dtype=np.int32),
+        place=_ranks([number if node.place is None else node.place for number, node in enumerate(nodes)])[order],
         cpu_milli=np.array([node.cpu_milli for node in ordered], dtype=np.int64),
         memory_mib=np.array([node.memory_mib for node in ordered], dtype=np.int64),
         models=models,
@@ -186,6 +212,13 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         absent=np.array([node.absent for node in ordered], dtype=np.int8),
         origin=origin,
     )
+
+
+def _ranks(places: list[int]) -> NDArray[np.int32]:
+    """Return the rank of each place; equal places keep their order."""
+    found = np.empty(len(places), dtype=np.int32)
+    found[np.argsort(places, kind="stable")] = np.arange(len(places))
+    return found
 
 
 def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
@@ -258,8 +291,8 @@ def scaled_number(number: int, factor: float) -> int:
 def repeated(nodes: Sequence[Node], factor: float) -> list[Node]:
     """Return `factor` times as many nodes per group: the last ones are dropped, or all are repeated in order."""
     groups: dict[tuple[object, ...], list[Node]] = {}
-    for node in nodes:
-        groups.setdefault(node.group, []).append(node)
+    for number, node in enumerate(nodes):
+        groups.setdefault(node.group, []).append(replace(node, place=number) if node.place is None else node)
     taken = {node.name for node in nodes}
     out = []
     for group in groups.values():

@@ -69,17 +69,19 @@ def lent_spans(
 def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dict[int, int], dict[int, int]]:
     """Return a cluster with an extra, absent row for each given node, and the new rows of all nodes and lent nodes.
 
-    Rows of lent nodes form groups of their own, which are the last ones of their domain and GPU model. Changes are
+    Rows of lent nodes form groups of their own, which are the last ones of their domain, GPU model
+    and partitions. Changes are
     dropped.
     """
     picked = np.concatenate([np.arange(cluster.nodes), np.array(nodes, np.int64)])
     lent = np.arange(len(picked)) >= cluster.nodes
     rack = np.where(lent, len(cluster.racks), cluster.rack[picked]).astype(np.int32)
-    order = np.lexsort((rack, cluster.model[picked], cluster.domain[picked]))
+    order = np.lexsort((rack, cluster.serves[picked], cluster.model[picked], cluster.domain[picked]))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     rows = picked[order]
-    columns = {name: getattr(cluster, name)[rows] for name in ("gpus", "model", "domain", "cpu_milli", "memory_mib")}
+    same = ("gpus", "model", "domain", "serves", "place", "cpu_milli", "memory_mib")
+    columns = {name: getattr(cluster, name)[rows] for name in same}
     made = replace(
         cluster,
         node_id=[cluster.node_id[row] for row in rows.tolist()],
@@ -97,10 +99,10 @@ def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dic
 
 
 def pools_of(cluster: Cluster) -> list[list[int]]:
-    """Return the sets of interchangeable nodes: same domain, GPU model and number of GPUs."""
-    pools: dict[tuple[int, int, int], list[int]] = {}
+    """Return the sets of interchangeable nodes: same domain, GPU model, partitions and number of GPUs."""
+    pools: dict[tuple[int, ...], list[int]] = {}
     for node in range(cluster.nodes):
-        key = (int(cluster.domain[node]), int(cluster.model[node]), int(cluster.gpus[node]))
+        key = tuple(int(column[node]) for column in (cluster.domain, cluster.model, cluster.serves, cluster.gpus))
         pools.setdefault(key, []).append(node)
     return [pools[key] for key in sorted(pools)]
 
