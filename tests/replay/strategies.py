@@ -73,12 +73,13 @@ def job_lists(
     sizes: st.SearchStrategy[int] | None = None,
     horizon_s: float = 30,
     typed: bool = True,
+    parted: bool = False,
 ) -> Jobs:
     """Draw jobs of 1 to 20 GPUs and 0 to 50 s from three tenants. Some request a GPU model or belong to a partition."""
     count = draw(st.integers(least, most))  # drawn first, because lists tend to be short and queues need many jobs
     rows = draw(_lists(_rows(horizon_s, _SIZES if sizes is None else sizes), count))
     models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
-    parts: list[str | None] = [None, *PARTITIONS, *PARTITIONS] if typed and draw(st.booleans()) else [None]
+    parts: list[str | None] = [None, *PARTITIONS, *PARTITIONS] if parted and draw(st.booleans()) else [None]
     return make_jobs(
         rows,
         vc=draw(_lists(_one_of(*VCS), count)),
@@ -90,7 +91,7 @@ def job_lists(
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
+def clusters(draw: st.DrawFn, *, changing: bool = True, parted: bool = False) -> Cluster:
     """Draw clusters of 1 to 6 nodes of 1 to 8 GPUs, with models, racks, domains and partitions. Nodes may change."""
     count = draw(_COUNTS)
     nodes = draw(_lists(_NODES, count))
@@ -101,7 +102,7 @@ def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
 
     isolated = draw(st.integers(0, 2)) == 0
     options: dict[str, Any] = {}
-    if draw(st.booleans()):
+    if parted and draw(st.booleans()):
         options["partitions"] = draw(_lists(_one_of(("long",), ("long", "short"), ("short",), ()), count))
     if changing and draw(st.booleans()):
         options["changes"] = draw(_moves(count))
@@ -152,4 +153,4 @@ def rules(draw: st.DrawFn) -> Rule:
 
 def cases(**options: Any) -> st.SearchStrategy[tuple[Jobs, Cluster, Rule]]:
     """Return a strategy for jobs, a cluster and a rule."""
-    return st.tuples(job_lists(**options), clusters(), rules())
+    return st.tuples(job_lists(parted=True, **options), clusters(parted=True), rules())

@@ -96,14 +96,14 @@ def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> Outcome:
 
 
 @settings(max_examples=100)
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
 
 @pytest.mark.thorough
 @settings(max_examples=examples(1000))
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_engine_and_oracle_agree_in_more_cases(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
@@ -162,7 +162,7 @@ def test_crowds_evict_and_move() -> None:
     assert migrations > cases / 4
 
 
-@tried(23, 66, job_lists(), clusters(), ordered_rules())
+@tried(23, 66, job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")
     agree(engine, truth)
@@ -170,7 +170,7 @@ def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cl
 
 @pytest.mark.slow
 @settings(max_examples=10_000, derandomize=False, database=None, phases=(Phase.generate, Phase.shrink))
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_engine_and_oracle_agree_on_ten_thousand_more(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 

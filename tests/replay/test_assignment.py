@@ -143,7 +143,7 @@ def test_the_empty_cluster_is_judged_as_placement_does(data: st.DataObject) -> N
                 assert bool(fits[job]) == (place is not None)
 
 
-@given(job_lists(), clusters())
+@given(job_lists(parted=True), clusters(parted=True))
 def test_kinds_tell_what_their_jobs_have_in_common(jobs: Jobs, cluster: Cluster) -> None:
     found = assign(jobs, cluster)
     assert np.array_equal(found.kind_devices[found.kind], jobs.devices)

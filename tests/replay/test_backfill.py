@@ -178,14 +178,14 @@ def test_the_moment_of_a_head_that_relaxes_is_looked_for_anew() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(job_lists(), clusters(), rules())
+@given(job_lists(parted=True), clusters(parted=True), rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
 
 @pytest.mark.thorough
 @settings(max_examples=examples(400), deadline=None)
-@given(job_lists(), clusters(), rules())
+@given(job_lists(parted=True), clusters(parted=True), rules())
 def test_engine_and_oracle_agree_in_more_cases(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 

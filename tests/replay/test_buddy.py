@@ -100,20 +100,20 @@ def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
 
 @pytest.mark.thorough
 @settings(max_examples=examples(250), deadline=None)
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_engine_and_oracle_agree_in_more_cases(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
 
 @settings(max_examples=30, deadline=None)
-@given(job_lists(), clusters(), ordered_rules())
+@given(job_lists(parted=True), clusters(parted=True), ordered_rules())
 def test_blocks_do_not_relax_and_counts_know_none(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     agree(*run_both(jobs, cluster, replace(rule, placement="buddy")))
 

@@ -178,6 +178,8 @@ class TwinReplays:
             return "the log behaves like this already" if change == rules else change.fault()
         if named_policy(in_twin(change, rules)).label == named_policy(rules.policy).label:
             return f"the log behaves like {change} already"
+        if not named_policy(change).keeps_partitions and len(self.scenario.cluster.partition_sets) > 1:
+            return f"{change} does not know partitions, so its effect cannot be estimated where they share nodes"
         return lifted_limits(change, rules, self._trace.ingested_tenant)
 
     def effect(self, change: Change, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:

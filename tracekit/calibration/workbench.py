@@ -124,7 +124,8 @@ def replayed(
     from tracekit.replay.scenario import spread_table
 
     chosen = named_policy(policy)
-    used = chosen.borrowed(cluster_under(cluster, lends=chosen.lends), jobs, models)
+    usable = cluster_under(cluster, lends=chosen.lends, partitions=chosen.keeps_partitions)
+    used = chosen.borrowed(usable, jobs, models)
     outcome = simulate(
         jobs,
         used,

@@ -264,6 +264,8 @@ class Policy(ABC):
     """
 
     card: ClassVar[Card]
+    keeps_partitions: ClassVar[bool] = True
+    """Whether jobs run only on nodes of their partition; if not, every node takes every job of the domain."""
 
     def __init__(self, **parameters: object) -> None:
         self.parameters: dict[str, Any] = self.card.fill(parameters)

@@ -99,7 +99,9 @@ class Plans:
 
 
 class Planned(Policy):
-    """A policy with a planner."""
+    """A policy with a planner, which ignores partitions."""
+
+    keeps_partitions: ClassVar[bool] = False
 
     plans: ClassVar[type[Plans]]
     """Makes the plans."""

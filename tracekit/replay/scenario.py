@@ -155,7 +155,8 @@ class Scenario:
         kernel()  # reports a missing engine
         from tracekit.replay.engine.run import simulate
 
-        cluster = policy.borrowed(cluster_under(self.cluster, lends=policy.lends), self.jobs, self.models)
+        usable = cluster_under(self.cluster, lends=policy.lends, partitions=policy.keeps_partitions)
+        cluster = policy.borrowed(usable, self.jobs, self.models)
         assignment = self.assignment if cluster is self.cluster else assign(self.jobs, cluster)
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None

@@ -221,24 +221,39 @@ def _ranks(places: list[int]) -> NDArray[np.int32]:
     return found
 
 
-def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
-    """Return the cluster for a policy. All nodes form one domain if the policy `lends` quotas and may do so."""
-    if not (lends and cluster.lendable and len(cluster.domains) > 1):
+def cluster_under(cluster: Cluster, *, lends: bool, partitions: bool = True) -> Cluster:
+    """Return the cluster for a policy.
+
+    All nodes form one domain if the policy `lends` quotas and may do so. If the policy does not keep the `partitions`
+    of a domain apart, every node takes every job.
+    """
+    joined = lends and cluster.lendable and len(cluster.domains) > 1
+    mixed = not partitions and len(cluster.partition_sets) > 1
+    if not joined and not mixed:
         return cluster
-    order = np.lexsort((cluster.rack, cluster.serves, cluster.model))  # stable: equal nodes keep their order
+    domain = np.zeros_like(cluster.domain) if joined else cluster.domain
+    serves = np.zeros_like(cluster.serves) if mixed else cluster.serves
+    order = np.lexsort((cluster.rack, serves, cluster.model, domain))  # stable: equal nodes keep their order
     place = np.empty(cluster.nodes, dtype=np.int32)
     place[order] = np.arange(cluster.nodes, dtype=np.int32)
-    columns = ("gpus", "model", "rack", "serves", "place", "cpu_milli", "memory_mib", "absent")
+    columns = ("gpus", "model", "rack", "place", "cpu_milli", "memory_mib", "absent")
+    origin = cluster.origin
+    if joined:
+        origin += "; all nodes are shared, because the policy lends quotas"
+    if mixed:
+        origin += "; partitions are ignored, because the policy does not know them"
     return replace(
         cluster,
         node_id=[cluster.node_id[number] for number in order],
         **{name: getattr(cluster, name)[order] for name in columns},
-        domain=np.zeros(cluster.nodes, dtype=np.int32),
-        domains=[""],
+        domain=domain[order],
+        domains=[""] if joined else cluster.domains,
+        serves=serves[order],
+        partition_sets=[()] if mixed else cluster.partition_sets,
         change_node=place[cluster.change_node],
         lent=None if cluster.lent is None else cluster.lent[order],
-        origin=f"{cluster.origin}; all nodes are shared, because the policy lends quotas",
-        lendable=False,
+        origin=origin,
+        lendable=cluster.lendable and not joined,
     )
 
 
