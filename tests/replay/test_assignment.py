@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
-from tests.replay.places import NodeMap, Want, find_place
+from tests.replay.places import NodeMap, find_place, wants
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
@@ -128,17 +128,15 @@ def test_enormous_gangs() -> None:
 
 @given(st.data())
 def test_the_empty_cluster_is_judged_as_placement_does(data: st.DataObject) -> None:
-    cluster: Cluster = data.draw(clusters())
-    jobs: Jobs = data.draw(job_lists())
+    cluster: Cluster = data.draw(clusters(parted=True))
+    jobs: Jobs = data.draw(job_lists(parted=True))
     found = assign(jobs, cluster)
     empty = NodeMap(cluster)
     empty.up = [True] * len(empty.up)
     for fit in ("place", "count"):
         for scope in (0, 1, 2):
             fits = found.can_ever_fit(fit, relaxed=scope > 0, scope=2 if scope == 2 else 1)
-            for job in range(len(jobs)):
-                model = jobs.models[jobs.model[job]] if jobs.model[job] >= 0 else None
-                want = Want(int(jobs.devices[job]), int(found.domain[job]), model)
+            for job, want in enumerate(wants(jobs, cluster)):
                 place = find_place(empty, want, "consolidate", fit, scope)
                 assert bool(fits[job]) == (place is not None)
 
@@ -149,7 +147,8 @@ def test_kinds_tell_what_their_jobs_have_in_common(jobs: Jobs, cluster: Cluster)
     assert np.array_equal(found.kind_devices[found.kind], jobs.devices)
     assert np.array_equal(found.kind_model[found.kind], jobs.model)
     assert np.array_equal(found.kind_domain[found.kind], found.domain)
-    kinds = set(zip(jobs.devices.tolist(), jobs.model.tolist(), found.domain.tolist(), strict=True))
+    queue = found.kind_queue[found.kind].tolist()
+    kinds = set(zip(jobs.devices.tolist(), jobs.model.tolist(), found.domain.tolist(), queue, strict=True))
     assert len(found.kind_devices) == len(kinds)
 
 
