@@ -199,7 +199,7 @@ def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Pa
         "all at once": AT_ONCE,
     }
     assert says.get(log, "first in, first out") in page
-    assert ("is best explained by these rules" in page) == (log not in says)
+    assert ("fits these rules best" in page) == (log not in says)
 
 
 def test_a_plan_says_what_few_days_and_no_waits_leave_open(traces: dict[str, Trace], tmp_path: Path) -> None:

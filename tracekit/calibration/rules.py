@@ -36,9 +36,9 @@ _BACKFILLS = {
     "conservative": "later jobs go ahead if they delay no earlier job",
 }
 _BEHIND = {
-    "strict": "a job that cannot start holds up all later jobs of its partition",
+    "strict": "a job that cannot start holds up its partition",
     "passing": "jobs may pass a job that cannot start",
-    "easy": "later jobs go ahead if they do not delay the first waiting job of a partition (EASY)",
+    "easy": "later jobs go ahead if they do not delay a partition's first waiting job (EASY)",
 }
 _QUOTAS = {
     "none": "",

@@ -67,7 +67,9 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Not
     lost = frame.height - kept.height
     notes = [Note("beginning unknown", facts=(counted(lost, "jobs"),))] if lost else []
     kept = kept.with_columns(
-        until.alias("until"), going_on=pl.col("left_at").is_null(), ended=pl.col("ended").fill_null(end)
+        until.alias("until"),
+        going_on=pl.col("left_at").is_null(),
+        ended=pl.coalesce("ended", pl.lit(end, dtype=pl.Int64)),
     ).drop("left_at", "waiting")
     return kept.with_columns(pl.max_horizontal("since", "until").alias("until")), notes
 

@@ -48,7 +48,7 @@ def _twin(row: Row, name: str, facts: TraceFacts) -> str:
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     missing = "" if row["effects_told"] else row.get("missing_reasons") or ""
     return (
-        f"{name}{share} is best explained by these rules: {row['rules']}. Can this simulation be trusted?"
+        f"{name}{share} fits these rules best: {row['rules']}. Can it be trusted?"
         f" {trust.capitalize()}: its mean wait in the log's last part is {twin}, the recorded one {log} (grade"
         f" {row['grade']})."
         + _change(row, facts)
