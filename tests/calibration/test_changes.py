@@ -78,7 +78,7 @@ def test_a_later_part_begins_with_the_nodes_that_are_there_then() -> None:
 
 
 def candidate(order: str, by_span: list[float]) -> Tried:
-    return Tried("order", Settings(Rules(order=order), "stated", delays=False), 0.0, 0.0, 0, by_span=by_span)  # type: ignore[arg-type]
+    return Tried("order", Settings(Rules(order=order), "stated", delays=False), 0.0, 0.0, 0, by_span=by_span)  # type: ignore[arg-type]  # one of Order
 
 
 @pytest.mark.parametrize(("jobs", "expected"), [(400, True), (399, False)])

@@ -28,7 +28,7 @@ TARGET = WaitTarget("p90", 100.0)
 
 
 class KnownWaits:
-    """Replays of which the 90th percentile of the wait is a function of the nodes and the month.
+    """Replays whose 90th percentile of the wait is a function of the nodes and the month.
 
     The log waits as long as the months do on average.
     """

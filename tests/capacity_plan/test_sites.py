@@ -35,7 +35,7 @@ def test_limits_that_stay_as_they_are_have_the_right_answer(tmp_path: Path) -> N
 
 @pytest.mark.thorough
 def test_intervals_cover_further_months() -> None:
-    # About nine of ten months are inside, so of 20 at least 14; all 20 are no surprise (12 % of such tests).
+    # About nine of ten months are inside, so of 20 at least 14; in 12 % of such tests all 20 are inside.
     inside = [month for seed in range(4) for month in further_months(seed, 0.85)]
     assert len(inside) == 4 * (MONTHS - 1)
     low, high = (int(stats.binom.ppf(q, len(inside), 0.9)) for q in (0.005, 0.995))
