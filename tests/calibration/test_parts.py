@@ -11,11 +11,12 @@ from tests.calibration.benches import bench_of
 from tests.calibration.worlds import make_world
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.calibration.api import calibrate_jobs
-from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
+from tracekit.calibration.delays import QUANTILES, delays_of_jobs, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.score import agreeing, distance, score
 from tracekit.calibration.search import Replays, most_held_while_waiting, search
 from tracekit.calibration.workbench import JobTimes, Settings, Workbench
+from tracekit.replay.jobs import in_time
 from tracekit.replay.registry import named_policy
 
 

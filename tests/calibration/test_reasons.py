@@ -20,6 +20,7 @@ from tracekit.answer import Answer
 from tracekit.calibration.api import calibrate
 from tracekit.calibration.fidelity import fidelity, write_fidelity
 from tracekit.calibration.reasons import (
+    ARRAY_TASKS,
     AWAY,
     CONTENTION,
     HELD,
@@ -60,7 +61,7 @@ WORDS = {
     "BeginTime": ({HELD}, "begin time"),
     "Dependency": ({HELD}, "dependency"),
     "JobHeldUser": ({HELD}, "held"),
-    "JobArrayTaskLimit": ({HELD}, "limit"),
+    "JobArrayTaskLimit": ({ARRAY_TASKS, HELD}, "limit"),
     "QOSMaxJobsPerUserLimit": ({USER_JOBS}, "limit"),
     "AssocGrpJobsLimit": ({USER_JOBS, VC_JOBS}, "limit"),
     "QOSMaxGRESMinutesPerJob": ({UNMODELED}, "limit"),

@@ -350,11 +350,11 @@ class _Simulation:
     def _promise(self, job: Job) -> _Promise | None:
         free = [list(f) for f in self.free]
         ends = sorted((start + self.jobs[k].limit, k) for k, (start, _) in self.running.items())
-        usable = self.of_partition[job.partition]
+        usable = [n for n in self.of_partition[job.partition] if not self.down[n]]
         for end, k in ends:
             self._take(free, self.jobs[k], self.running[k][1], -1)
             fits = [n for n in usable if all(f >= a for f, a in zip(free[n], job.need(), strict=True))]
-            if len(fits) >= job.nodes and not any(self.down[n] for n in fits):
+            if len(fits) >= job.nodes:
                 chosen = sorted(fits, key=lambda n: (free[n][0], free[n][1], n))[: job.nodes]
                 self._take(free, job, chosen)
                 return _Promise(end, {n: free[n] for n in chosen})

@@ -119,7 +119,7 @@ class ClusterCalibration:
     @property
     def missing_reasons(self) -> list[Reason]:
         """Those of `reasons` whose rules the twin does not include."""
-        holds, away = self.bench.held_ms is not None, self.settings.capacity == "events"
+        holds, away = self.bench.held_ms is not None, self.settings.capacity in {"events", "outages"}
         covered = covered_families(self.settings.rules, holds=holds, away=away)
         return [one for one in self.reasons if not covered & families_of(one.word)]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of, in_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,16 +87,6 @@ def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats
         ended = own[known[own]]
         found[own] = in_time(jobs.submit_ms[own], jobs.submit_ms[ended], jobs.recorded_end_ms[ended], size[ended])
     return np.where(known, found, found + size)
-
-
-def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
-    """For each instant (n,), return the sum of the amounts (m,) whose half-open interval [begin, end) contains it."""
-    by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
-    risen = np.concatenate([[0.0], np.cumsum(amount[by_begin])])
-    fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])
-    up = risen[np.searchsorted(begin[by_begin], at, side="right")]
-    down = fallen[np.searchsorted(end[by_end], at, side="right")]
-    return up - down
 
 
 def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float, ...]]:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
 
-CONTENTION, USER_GPUS, VC_GPUS, USER_JOBS, VC_JOBS, AWAY, HELD, UNMODELED = (
+CONTENTION, USER_GPUS, VC_GPUS, USER_JOBS, VC_JOBS, ARRAY_TASKS, AWAY, HELD, UNMODELED = (
     "contention",
     "user_gpus",
     "vc_gpus",
     "user_jobs",
     "vc_jobs",
+    "array tasks",
     "nodes away",
     "held",
     "not modeled",
@@ -52,7 +53,8 @@ _FAMILIES: tuple[tuple[str, frozenset[str]], ...] = (
     ("Assoc(Grp|Max)JobsLimit", frozenset({USER_JOBS, VC_JOBS})),
     ("NodeDown|ReqNodeNotAvail", frozenset({AWAY})),
     # The eligible time of a job comes after these conditions.
-    ("BeginTime|Dependency|JobArrayTaskLimit|JobHeld(Admin|User)", frozenset({HELD})),
+    ("JobArrayTaskLimit", frozenset({ARRAY_TASKS, HELD})),
+    ("BeginTime|Dependency|JobHeld(Admin|User)", frozenset({HELD})),
 )
 """Patterns of whole words, each with the families that can explain it. Other words are not modeled: limits on nodes,
 CPUs or minutes, limits of a QOS as a whole, licenses, reservations and closed partitions.
@@ -64,6 +66,7 @@ STAGES = {
     VC_GPUS: ("quotas and limits", "limits of a site"),
     USER_JOBS: ("limits of a site",),
     VC_JOBS: ("limits of a site",),
+    ARRAY_TASKS: ("limits of a site",),
     AWAY: ("capacity",),
 }
 """The search stages that try the rules of a family. Holds are part of the log, not of the rules."""
@@ -165,6 +168,7 @@ def covered_families(rules: Rules, *, holds: bool, away: bool) -> set[str]:
         VC_GPUS: rules.limits.vc_gpus > 0 or rules.quotas != "none" or VC_GPUS in of_site,
         USER_JOBS: USER_JOBS in of_site,
         VC_JOBS: VC_JOBS in of_site,
+        ARRAY_TASKS: rules.site is not None,
         HELD: holds,
         AWAY: away,
     }

@@ -88,12 +88,19 @@ class SiteSettings:
     """Partitions that go first, in order."""
     limits: tuple[str, ...] = ()
     """Limits, such as 'user:gpus:16'."""
+    preempts: tuple[str, ...] = ()
+    """Whose jobs may stop whose, such as 'qos:high:low'."""
 
     def words(self) -> Iterator[str]:
         """Describe the rules for display, as templates."""
         yield _BEHIND[self.behind]
         if self.tiers:
             yield f"jobs of {' and then '.join(self.tiers)} go before those of other partitions"
+        for text in self.preempts:
+            per, first, second = text.split(":")
+            name = "the QOS" if per == "qos" else "the partition"
+            names = (shorten(unquote(one), 60) for one in (first, second))
+            yield f"jobs of {name} {' may stop jobs of '.join(names)}"
         yield from self.limit_words
 
     @property
@@ -221,7 +228,11 @@ class Rules:
     def _site_policy(self, site: SiteSettings) -> str:
         tiers = "/".join(quote(name, safe="") for name in site.tiers) or "none"
         limits = "/".join(site.limits) or "none"
-        return f"site,order={self.order},behind={site.behind},tiers={tiers},limits={limits},noise={self.estimates}"
+        preempts = "/".join(site.preempts) or "none"
+        return (
+            f"site,order={self.order},behind={site.behind},tiers={tiers},limits={limits},preempts={preempts},"
+            f"noise={self.estimates}"
+        )
 
     def words(self, tenant: Tenant = VC) -> str:
         """Describe the rules for display, in the site's words."""
@@ -277,7 +288,11 @@ class Rules:
         found = sum(getattr(self, f.name) != f.default for f in fields(self))
         if self.site is None:
             return found
-        return found + (self.site.behind != "passing") + len(self.site.tiers) + len(self.site.limits)
+        return (
+            found
+            + (self.site.behind != "passing")
+            + sum(map(len, (self.site.tiers, self.site.limits, self.site.preempts)))
+        )
 
 
 _PLAIN = Rules()

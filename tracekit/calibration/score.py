@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from tracekit.calibration.delays import in_time
-from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.jobs import GPU_CLASSES, gpu_class, gpus_of, in_time
 from tracekit.replay.results.comparison import FEWEST_DAYS, day_intervals, submission_days
 from tracekit.text import alike_durations, percent
 

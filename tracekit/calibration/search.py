@@ -18,8 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from tracekit.calibration.delays import in_time
-from tracekit.calibration.reasons import USER_GPUS, VC_GPUS, stage_shares
+from tracekit.calibration.reasons import USER_GPUS, USER_JOBS, VC_GPUS, VC_JOBS, stage_shares
 from tracekit.calibration.rules import (
     Backfill,
     Estimates,
@@ -32,10 +31,10 @@ from tracekit.calibration.rules import (
     SiteSettings,
 )
 from tracekit.calibration.score import distance, job_distances
-from tracekit.calibration.workbench import FEWEST_JOBS, SPANS, Settings, Workbench
+from tracekit.calibration.workbench import FEWEST_JOBS, SPANS, Settings, Workbench, may_be_site
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.replay.jobs import gpus_of
+from tracekit.replay.jobs import gpus_of, in_time, with_others
 from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -219,22 +218,14 @@ def _placements(_: Workbench, best: Rules) -> Iterator[Rules]:
             yield changed
 
 
-_MOST_SITE_JOBS = 200_000
-"""Longer logs are not tried with the rules of a site, whose replay looks at every waiting job at every event."""
 _BEHIND: tuple[Literal["strict", "passing", "easy"], ...] = ("passing", "easy", "strict")
 _OFTEN = 10
-"""A limit is tried only if an owner waited at it so often while it used exactly the limit's amount; our choice."""
-
-
-def _is_site(bench: Workbench) -> bool:
-    """Return whether the log states time limits, as those of Slurm, PBS and LSF do, and is short enough."""
-    jobs = bench.jobs
-    return bool((jobs.limit_ms >= 0).any()) and len(jobs) <= _MOST_SITE_JOBS
+"""A limit is tried only if so many jobs waited while their owners would have exceeded it with them; our choice."""
 
 
 def _site_limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
     """Yield each set of limits that the log suggests, with each way to pass a job that cannot start."""
-    if not _is_site(bench):
+    if not may_be_site(bench.jobs):
         return
     base = _site_of(best)
     groups = _seen_limits(bench)
@@ -252,7 +243,7 @@ def _site_limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
 
 def _site_orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
     """Yield each order, and each partition as a tier that goes first, with each way to pass a job that cannot start."""
-    if not _is_site(bench):
+    if not may_be_site(bench.jobs):
         return
     base = _site_of(best)
     for order in _known_orders(bench):
@@ -264,6 +255,13 @@ def _site_orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
         rest = tuple(other for other in _site(base).tiers if other != name)
         for tiers in dict.fromkeys([(name, *rest), (*rest, name), rest]):
             yield from _each_way(base, tiers=tiers)
+
+
+def _site_preemption(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    """Yield the rules by which jobs may stop others that the log suggests, with each way to pass."""
+    base = _site_of(best)
+    for preempts in dict.fromkeys([(), *bench.stoppers]) if bench.stoppers else ():
+        yield from _each_way(base, preempts=preempts)
 
 
 _PREEMPTIVE = frozenset({"attained", "shortest-left"})
@@ -297,27 +295,50 @@ def _seen_limits(bench: Workbench) -> list[list[tuple[str, ...]]]:
     There is one list for the GPUs and one for the jobs of users and of VCs. It has a limit for all owners, if two of
     them waited at the same amount or no owner ever used more, and then the limit of each owner that waited.
     """
-    jobs = bench.jobs
+    jobs, places, _ = with_others(bench.jobs)
+    # Others count until the last of the jobs to learn from was submitted.
+    among = jobs.submit_ms <= int(bench.jobs.submit_ms[bench.among].max(initial=0))
+    among[places] = bench.among
     found: list[list[tuple[str, ...]]] = []
     for per, codes, names in (("user", jobs.user, jobs.users), ("vc", jobs.tenant, jobs.tenants)):
         for of, amount in (("gpus", gpus_of(jobs) / 1000), ("jobs", np.ones(len(jobs)))):
-            seen = _waited_at(jobs, codes, bench.among, amount) if len(names) > 1 else {}
-            often = {owner: most for owner, (most, times) in seen.items() if times >= _OFTEN}
+            if len(names) < 2 or not _may_limit(bench, _FAMILIES[per, of]):
+                continue
+            seen = _waited_at(jobs, codes, among, amount)
+            often = {owner: most for owner, (most, wanted) in seen.items() if _exceeding(wanted, most) >= _OFTEN}
             values = list(often.values())
+            common = {most for most in values if values.count(most) > 1}
             highest = max((most for most, _ in seen.values()), default=0)
-            common = sorted({most for most in values if values.count(most) > 1 or most == highest})
-            options: list[tuple[str, ...]] = [(f"{per}:{of}:{most}",) for most in common]
+            if sum(_exceeding(wanted, highest) for _, wanted in seen.values()) >= _OFTEN:
+                common.add(highest)
+            options: list[tuple[str, ...]] = [(f"{per}:{of}:{most}",) for most in sorted(common)]
             if often:
                 each = sorted(often.items())
                 options.append(tuple(f"{per}:{quote(names[owner], safe='')}:{of}:{most}" for owner, most in each))
+            if options:
                 found.append(options)
     return found
 
 
+def _exceeding(wanted: NDArray[np.float64], most: int) -> int:
+    return int((wanted > most + 1e-6).sum())
+
+
+_FAMILIES = {
+    ("user", "gpus"): USER_GPUS,
+    ("user", "jobs"): USER_JOBS,
+    ("vc", "gpus"): VC_GPUS,
+    ("vc", "jobs"): VC_JOBS,
+}
+"""The families of reasons that name a limit of a user or VC on GPUs or jobs."""
+
+
 def _waited_at(
     jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_], amount: NDArray[np.float64]
-) -> dict[int, tuple[int, int]]:
-    """Return the most that each owner used while its jobs waited, and how many jobs waited that would exceed this.
+) -> dict[int, tuple[int, NDArray[np.float64]]]:
+    """Return the most that each owner used, and for each of its waits what it would have used with the waiting job.
+
+    The latter is taken in the middle of the wait.
 
     Parameters
     ----------
@@ -330,16 +351,13 @@ def _waited_at(
     known &= jobs.recorded_end_ms >= jobs.recorded_start_ms
     rows = np.flatnonzero(known)
     rows = rows[np.argsort(codes[rows], kind="stable")]
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[int, NDArray[np.float64]]] = {}
     for own in np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1) if len(rows) else ():
         submit, start, end = jobs.submit_ms[own], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own]
-        held = in_time(np.concatenate([start, submit]), start, end, amount[own])
-        most = float(held.max(initial=0.0))
+        most = float(in_time(np.concatenate([start, submit]), start, end, amount[own]).max(initial=0.0))
         waits = start > submit + _WAITED_MS
-        # Half of the wait after the submission, the owner still used so much that the job would have exceeded the most.
-        middle = in_time((submit + start) // 2, start, end, amount[own])
-        times = int((waits & (middle + amount[own] > most + 1e-6)).sum())
-        found[int(codes[own[0]])] = int(np.floor(most + 1e-6)), times
+        wanted = in_time((submit + start) // 2, start, end, amount[own]) + amount[own]
+        found[int(codes[own[0]])] = int(np.floor(most + 1e-6)), wanted[waits]
     return found
 
 
@@ -354,6 +372,7 @@ _RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
     "placement": _placements,
     "limits of a site": _site_limits,
     "order of a site": _site_orders,
+    "preemption of a site": _site_preemption,
 }
 """The stages that try rules, in order."""
 _STAGES = (*_RULES, "capacity", "start-up delay")
@@ -373,10 +392,11 @@ def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settin
         yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
     elif stage == "capacity":
         yield from (best._replace(capacity=name) for name in bench.clusters)
-        if "events" in bench.clusters:
+        away = next((name for name in ("outages", "events") if name in bench.clusters), None)
+        if away is not None:
             # Waits caused by missing nodes resemble waits caused by another rule, so each capacity is tried with
             # its own rules.
-            other = "stated" if best.capacity == "events" else "events"
+            other = "stated" if best.capacity == away else away
             yield from _candidates("order", bench, best._replace(capacity=other, rules=Rules()))
     elif bench.startup:
         yield best._replace(delays=not best.delays)

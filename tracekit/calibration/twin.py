@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CAPACITIES = {
     "stated": "the nodes or the capacity recorded in the Trace",
     "events": "the nodes recorded in the Trace, except while node events show them out of service",
+    "outages": "like events, and jobs on a node that goes down stop and start over",
     "observed": "the most GPUs in use at once in the log",
 }
 """The possible sources of a twin's capacity, with their descriptions."""
@@ -71,7 +72,7 @@ class Scores:
 class ClusterTwin(Rules):
     """The twin of one cluster."""
 
-    capacity: Literal["stated", "events", "observed"] = "stated"
+    capacity: Literal["stated", "events", "outages", "observed"] = "stated"
     """Source of the capacity, a key of `CAPACITIES`."""
     jobs: Annotated[int, Range(1, 2**62)] | None = None
     """Only this many of the first jobs are used for the calibration, or all jobs if None."""

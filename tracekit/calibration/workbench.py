@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -17,10 +18,16 @@ from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.cluster import cluster_under, moved_cluster
-from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
+from tracekit.replay.clusters.of_trace import (
+    cluster_of_trace,
+    milliseconds_after_origin,
+    observed_cluster,
+    states_capacity,
+)
 from tracekit.replay.jobs import recorded_times
 from tracekit.replay.registry import named_policy
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.replay.workload.of_site import jobs_of_site
 from tracekit.tenant import VC
 from tracekit.text import counted
 
@@ -194,6 +201,8 @@ class Workbench:
     """Recorded time from submission to eligibility [ms], or None if the log records no holds (n,)."""
     preempts: bool = False
     """Whether the log contains jobs that were preempted for other jobs."""
+    stoppers: tuple[tuple[str, ...], ...] = ()
+    """Rules by which jobs may stop others that the log suggests, each as `SiteSettings.preempts`."""
     reasons: WaitReasons | None = None
     """The reasons that the log gives for waits, or None if it gives none."""
     models: Models = field(default_factory=lambda: load_models(None))
@@ -236,10 +245,10 @@ class Workbench:
         return self.made[key]
 
     def more_nodes(self, settings: Settings, share: float) -> MoreNodes:
-        """Return the change that adds this share of the nodes, at least one."""
+        """Return the change that adds this share of the nodes, at least one. Each group of nodes grows alike."""
         now = self.cluster(settings).machines
-        more = max(1, round(share * now))
-        return MoreNodes(more, (now + more) / now)
+        size = (now + max(1, round(share * now))) / now
+        return MoreNodes(self.cluster(settings._replace(size=size)).machines - now, size)
 
     @property
     def startup(self) -> dict[str, tuple[float, ...]]:
@@ -299,6 +308,7 @@ class Workbench:
             limit_ms=np.where(own.limit_ms < 0, -1, np.maximum(own.limit_ms - ran_ms, left_ms)),
             recorded_start_ms=moved(own.recorded_start_ms),
             recorded_end_ms=moved(own.recorded_end_ms),
+            others=None if own.others is None else own.others.since(begin_ms),
         )
         held = made.held_ms
         if held is not None:
@@ -392,6 +402,15 @@ class Workbench:
         return self.recorded.queue_s
 
 
+_MOST_SITE_JOBS = 200_000
+"""Longer logs are not tried with the rules of a site, whose replay looks at every waiting job at every event."""
+
+
+def may_be_site(jobs: Jobs) -> bool:
+    """Return whether the jobs have time limits, as in Slurm, PBS and LSF, and are few enough for a site's rules."""
+    return bool((jobs.limit_ms >= 0).any()) and len(jobs) <= _MOST_SITE_JOBS
+
+
 def learning_part(jobs: Jobs) -> Bools:
     """Return a mask of the jobs to learn from: those with a known start in the first part of the time (n,)."""
     known = jobs.recorded_start_ms >= jobs.submit_ms
@@ -440,26 +459,79 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 f"least {FEWEST_JOBS}",
                 where=trace.path,
             )
+    if may_be_site(jobs):
+        jobs = jobs_of_site(trace, jobs, cluster)
     makers = {"observed": partial(_observed, trace, jobs, cluster)}
     if states_capacity(trace, jobs, cluster):
         makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
         if trace.has("nodes") and trace.has("node_events"):
             makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
+            if _has_attempts(trace, cluster, "node_fail", another=True):
+                makers = {"outages": partial(_stated, trace, jobs, cluster, events=True, stops=True), **makers}
     reasons = WaitReasons.of(trace, jobs)
-    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), reasons, seed=seed)
+    preempts = _has_attempts(trace, cluster, "preempted")
+    stoppers = _stoppers(trace, jobs) if preempts and may_be_site(jobs) else ()
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), preempts, stoppers, reasons, seed=seed)
 
 
-def _preempts(trace: Trace, cluster: str | None) -> bool:
-    """Return whether any attempt of the cluster's jobs was preempted."""
+_AT_ONCE_MS = 5_000
+"""A job that starts this soon after another was preempted may have stopped it [ms]. Our choice."""
+_RARELY = 0.05
+"""A class of jobs yields to others if at least this share of the preempted attempts belongs to it [1]. Our choice."""
+_MOST_STOPPERS, _LONG_AGO_MS = 4, -(1 << 60)
+
+
+def _stoppers(trace: Trace, jobs: Jobs) -> tuple[tuple[str, ...], ...]:
+    """Return rules of preemption that the log suggests, between classes of QOS and then between partitions.
+
+    The classes of preempted jobs yield. The class whose jobs started most often when one was preempted may stop them,
+    and in further options, the next ones as well.
+    """
+    stopped = trace.scan("attempts").filter(pl.col("status") == "preempted").select("job_id", "end_time").collect()
+    times = np.sort(milliseconds_after_origin(stopped["end_time"].drop_nulls(), jobs))
+    place = np.searchsorted(times, jobs.recorded_start_ms, "right") - 1
+    since = jobs.recorded_start_ms - np.append(times, _LONG_AGO_MS)[place]
+    at_once = (jobs.recorded_start_ms >= 0) & (since <= _AT_ONCE_MS)
+    found = []
+    for per, codes, names in (("qos", jobs.qos, jobs.qoses), ("partition", jobs.partition, jobs.partitions)):
+        if codes is None or len(names) <= 1:
+            continue
+        own = pl.DataFrame({"job_id": jobs.job_id, "code": codes}).filter(pl.col("code") >= 0)
+        victims = np.bincount(stopped.join(own, on="job_id")["code"].to_numpy(), minlength=len(names))
+        yields = victims >= max(_RARELY * victims.sum(), 1)
+        starts = np.where(yields, 0, np.bincount(codes[at_once & (codes >= 0)], minlength=len(names)))
+        ranked = [int(k) for k in np.argsort(-starts, kind="stable") if starts[k]]
+        for most in range(1, min(len(ranked), _MOST_STOPPERS) + 1):
+            pairs = [(names[a], names[b]) for a in ranked[:most] for b in np.flatnonzero(yields)]
+            found.append(tuple(f"{per}:{quote(a, safe='')}:{quote(b, safe='')}" for a, b in pairs))
+    return tuple(found)
+
+
+def _has_attempts(trace: Trace, cluster: str | None, status: str, *, another: bool = False) -> bool:
+    """Return whether a job of the cluster has an attempt with a status, and `another` attempt after it if so asked."""
     if not trace.has("attempts"):
         return False
     jobs = trace.scan("jobs").filter(pl.col("cluster").eq_missing(pl.lit(cluster, pl.String))).select("job_id")
-    stopped = trace.scan("attempts").filter(pl.col("status") == "preempted").select("job_id")
-    return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
+    found = trace.scan("attempts").filter(pl.col("status") == status).join(jobs, on="job_id", how="semi")
+    if another:
+        last = trace.scan("attempts").group_by("job_id").agg(pl.col("attempt").max().alias("last"))
+        found = found.join(last, on="job_id").filter(pl.col("attempt") < pl.col("last"))
+    return not found.head(1).collect().is_empty()
 
 
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, size: float, *, events: bool) -> Cluster:
-    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events, gpus=size)
+def _stated(
+    trace: Trace,
+    jobs: Jobs,
+    cluster: str | None,
+    partitioned: bool,
+    size: float,
+    *,
+    events: bool,
+    stops: bool = False,
+) -> Cluster:
+    made = cluster_of_trace(
+        trace, jobs, cluster=cluster, partitioned=partitioned, events=events, stops=stops, gpus=size
+    )
     # The nodes are divided only as a candidate, not by the user, so a policy that lends quotas may share them.
     return replace(made, lendable=partitioned)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tracekit.calibration.delays import delays_of_jobs
 from tracekit.errors import UsageError
-from tracekit.replay.jobs import gpus_of
+from tracekit.replay.jobs import Others, gpus_of
 from tracekit.replay.results.comparison import FEWEST_DAYS
 
 if TYPE_CHECKING:
@@ -103,7 +103,12 @@ class DayPool:
             )
         rows = np.flatnonzero(starts & (jobs.submit_ms < days * DAY_MS))
         held = np.zeros(len(jobs), np.int64) if held_ms is None else held_ms
-        return cls(_gathered(jobs, rows), held[rows], startup, group[rows], days)
+        pool = _gathered(jobs, rows)
+        if jobs.others is not None:
+            others = jobs.others.jobs
+            arrived = replace(others, submit_ms=others.arrival_ms, held_ms=None)
+            pool = replace(pool, others=replace(jobs.others, jobs=arrived))
+        return cls(pool, held[rows], startup, group[rows], days)
 
     @property
     def lead(self) -> int:
@@ -132,9 +137,10 @@ class DayPool:
             Jobs per day as a multiple of the log's.
         seed : int
         """
-        day = self.jobs.submit_ms // DAY_MS
-        first = np.searchsorted(day, np.arange(self.days + 1))
-        rows, slots = [], []
+        others = None if self.jobs.others is None else self.jobs.others.jobs
+        sources = [self.jobs] if others is None else [self.jobs, others]
+        firsts = [np.searchsorted(jobs.submit_ms // DAY_MS, np.arange(self.days + 1)) for jobs in sources]
+        drawn_of: list[tuple[list[Ints], list[Ints]]] = [([], []) for _ in sources]
         words = (seed,) if number is None else (seed, number)
         lead = 0 if number is None else self.lead
         for layer in range(int(np.ceil(growth))):
@@ -142,13 +148,15 @@ class DayPool:
             recorded = number is None and layer == 0
             drawn = np.arange(self.days) if recorded else self._drawn(lead, random)
             share = min(growth - layer, 1.0)
-            for slot, source in enumerate(drawn.tolist()):
-                own = np.arange(first[source], first[source + 1])
-                if share < 1:
-                    own = own[_comes(self.jobs.user[own], share, random)]
-                rows.append(own)
-                slots.append(np.full(len(own), slot))
-        return self._laid(np.concatenate(rows), np.concatenate(slots), lead, _number(*words))
+            for jobs, first, (rows, slots) in zip(sources, firsts, drawn_of, strict=True):
+                for slot, source in enumerate(drawn.tolist()):
+                    own = np.arange(first[source], first[source + 1])
+                    if share < 1:
+                        own = own[_comes(jobs.user[own], share, random)]
+                    rows.append(own)
+                    slots.append(np.full(len(own), slot))
+        places = [(np.concatenate(rows), np.concatenate(slots)) for rows, slots in drawn_of]
+        return self._laid(*places[0], lead, _number(*words), places[1] if others is not None else None)
 
     def _drawn(self, lead: int, random: np.random.Generator) -> Ints:
         """Draw a day of the log for each day, starting with the warm-up days."""
@@ -164,11 +172,19 @@ class DayPool:
         alike = (self.days - 1 - weekday) // 7 + 1
         return weekday + 7 * np.floor(random.random(len(place)) * alike).astype(np.int64)
 
-    def _laid(self, rows: Ints, slots: Ints, lead: int, seed: int) -> Resample:
+    def _laid(self, rows: Ints, slots: Ints, lead: int, seed: int, of_others: tuple[Ints, Ints] | None) -> Resample:
         submit = slots * DAY_MS + self.jobs.submit_ms[rows] % DAY_MS
         order = np.argsort(submit, kind="stable")
         rows, submit = rows[order], submit[order]
         laid = replace(_gathered(self.jobs, rows), submit_ms=submit)
+        if laid.array is not None:
+            # A day that is drawn twice has its arrays twice.
+            again = slots[order] * (int(laid.array.max(initial=-1)) + 1)
+            laid = replace(laid, array=np.where(laid.array >= 0, laid.array + again, -1).astype(np.int32))
+        if of_others is not None and (others := self.jobs.others) is not None:
+            own, days = of_others
+            moved = replace(_gathered(others.jobs, own), submit_ms=days * DAY_MS + others.jobs.submit_ms[own] % DAY_MS)
+            laid = replace(laid, others=Others(moved, others.elsewhere[own]))
         jobs, places = laid.held_back(self.held_ms[rows] + delays_of_jobs(laid, self.startup, seed))
         begin, end = lead * DAY_MS, (lead + self.days) * DAY_MS
         window = jobs.submit_ms >= begin

@@ -10,7 +10,8 @@ import numpy as np
 from tracekit.errors import UsageError, nearest
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import NOISE, believed
-from tracekit.replay.site.mechanism import Limit, SiteRules, tiers_of
+from tracekit.replay.jobs import with_others
+from tracekit.replay.site.mechanism import Limit, SiteRules, WithOthers, tiers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,9 @@ class Site(Policy):
     job. Behind a job that cannot start, later jobs of its partition wait (strict), may pass it (passing), or may pass
     it if that does not delay the first waiting job of any partition (easy). A job that outlives its estimate is
     expected to end at any moment. `limits` are joined by '/': user:gpus:16 limits the GPUs of each user, vc:jobs:8 the
-    jobs of each VC, and vc:NAME:gpus:32 the GPUs of one.
+    jobs of each VC, and vc:NAME:gpus:32 the GPUs of one. An array of jobs with a limit on its tasks keeps to it. With
+    `preempts`, a job that does not fit stops jobs of another QOS or partition, the youngest first and as few as make
+    room. They start over when they run again.
 
     Equal to
     --------
@@ -45,8 +48,10 @@ class Site(Policy):
 
     Sources
     -------
-    - Partitions, PriorityTier, MaxTRESPerUser, GrpTRES and MaxJobsPerUser of Slurm; queues and limits of PBS and LSF.
-    - Our choices: the order of nodes, one promise per partition, and estimates that were exceeded.
+    - Partitions, PriorityTier, MaxTRESPerUser, GrpTRES, MaxJobsPerUser and Preempt of Slurm; queues and limits of PBS
+      and LSF.
+    - Our choices: the order of nodes, which jobs are stopped, one promise per partition, and estimates that were
+      exceeded.
     """
 
     card = Card(
@@ -71,6 +76,11 @@ class Site(Policy):
                 ),
             ),
             Parameter("tiers", "none", "partitions that go first, in order, joined by '/', or none"),
+            Parameter(
+                "preempts",
+                "none",
+                "whose jobs may stop whose, joined by '/': qos:high:low, partition:rush:batch, or none",
+            ),
             Parameter("limits", "none", "limits, joined by '/': user:gpus:16, vc:jobs:8, vc:NAME:gpus:32, or none"),
             NOISE,
         ),
@@ -80,6 +90,7 @@ class Site(Policy):
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> SiteRules:
         """Return the rules with one key, tier and owner per job."""
         p = self.parameters
+        jobs, own, elsewhere = with_others(everyone := jobs)
         length = believed(jobs, models, p["noise"], seed)
         known = jobs.work_ms if length is None else length
         keys = {
@@ -92,9 +103,14 @@ class Site(Policy):
             key=keys.get(p["order"], np.zeros(len(jobs), np.int64)),
             tier=tiers_of(jobs, () if p["tiers"] == "none" else tuple(map(unquote, p["tiers"].split("/")))),
             behind=p["behind"],
-            limits=() if p["limits"] == "none" else tuple(_limit(text, jobs) for text in p["limits"].split("/")),
+            limits=(
+                *(() if p["limits"] == "none" else (_limit(text, jobs) for text in p["limits"].split("/"))),
+                *_arrays(jobs),
+            ),
             length_ms=length,
             owner=owners.get(p["order"]),
+            **({} if p["preempts"] == "none" else _stops(p["preempts"].split("/"), jobs)),
+            others=None if everyone.others is None else WithOthers(jobs, own, elsewhere),
         )
 
 
@@ -115,6 +131,38 @@ def _limit(text: str, jobs: Jobs) -> Limit:
     if middle:
         owner = np.where(owner == _named(unquote(middle[0]), per, names), owner, -1).astype(np.int32)
     return Limit("gpus" if of == "gpus" else "jobs", owner, np.full(len(names), int(most), np.int64))
+
+
+def _stops(rules: list[str], jobs: Jobs) -> dict[str, NDArray[np.int64]]:
+    """Return by which of the rules each job may stop others, and may be stopped, as the fields of `SiteRules`."""
+    if len(rules) > _MOST_RULES:
+        raise UsageError(f"the policy site: preempts has {len(rules):,} rules; use at most {_MOST_RULES}")
+    may_stop, yields = np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64)
+    for bit, text in enumerate(rules):
+        per, *names = text.split(":")
+        if per not in _CLASSES or len(names) != 2:
+            raise UsageError(
+                f"the policy site: preempts={text[:80]} is not a rule",
+                hint="write qos:high:low or partition:rush:batch",
+            )
+        codes, known = (getattr(jobs, field) for field in _CLASSES[per])
+        for name, rows in zip(names, (may_stop, yields), strict=True):
+            rows[codes == _named(unquote(name), per, known)] |= 1 << bit
+    return {"may_stop": may_stop, "yields": yields}
+
+
+_CLASSES = {"qos": ("qos", "qoses"), "partition": ("partition", "partitions")}
+"""The fields of `Jobs` with the class of each job by which it may stop others, and their names."""
+_MOST_RULES = 62
+
+
+def _arrays(jobs: Jobs) -> tuple[Limit, ...]:
+    """Return the limit on the tasks of each array, if any."""
+    if jobs.array is None or jobs.array_most is None:
+        return ()
+    most = np.ones(int(jobs.array.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(most, jobs.array[tasks := jobs.array >= 0], jobs.array_most[tasks])
+    return (Limit("jobs", jobs.array, most),)
 
 
 def _named(name: str, per: str, names: Sequence[Any]) -> int:

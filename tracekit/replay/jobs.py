@@ -92,6 +92,16 @@ class Jobs:
     """Jobs of the trace that are excluded from the replay."""
     held_ms: NDArray[np.int64] | None = None
     """Time after its submission at which each job starts to compete for GPUs [ms], or None if all compete at once."""
+    qos: NDArray[np.int32] | None = None
+    """Index into `qoses` (quality of service), or None if the log has none."""
+    qoses: list[str] = field(default_factory=list)
+    """Names of the qualities of service, sorted."""
+    array: NDArray[np.int32] | None = None
+    """Number of the job's array, or -1 if it belongs to none that limits its tasks; None if no job does."""
+    array_most: NDArray[np.int64] | None = None
+    """How many tasks of its array may run at once (see `array`), or None if no job belongs to such an array."""
+    others: Others | None = None
+    """Further jobs that a site's rules take into account, or None if there are none."""
 
     @property
     def arrival_ms(self) -> NDArray[np.int64]:
@@ -129,6 +139,105 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.submit_ms)
+
+
+@dataclass(frozen=True)
+class Others:
+    """Jobs that a replay does not report, but that use the same nodes or count towards the same limits.
+
+    Only the rules of a site include them (see `replay/site`).
+    """
+
+    jobs: Jobs
+    """The jobs, with times after the origin of the replay. A job that started before then has the rest of its run time
+    left."""
+    elsewhere: NDArray[np.bool_]
+    """Whether each job ran on other nodes. In a replay, it then runs at its recorded time, until which it is held back.
+    All other jobs request no GPUs, and compete for CPUs and memory (n,)."""
+
+    def since(self, begin_ms: int) -> Others:
+        """Return the jobs that had not ended by a time, with times after it."""
+        return others_since(self.jobs, self.elsewhere, begin_ms)
+
+
+def others_since(jobs: Jobs, elsewhere: NDArray[np.bool_], begin_ms: int) -> Others:
+    """Return the jobs that had not ended by a time, as other jobs of a replay that begins then [ms]."""
+    jobs = jobs.rows(kept := np.flatnonzero(jobs.recorded_end_ms > begin_ms))
+    elsewhere = elsewhere[kept]
+    start = jobs.recorded_start_ms
+    ran_ms = np.where(jobs.submit_ms < begin_ms, np.maximum(begin_ms - start, 0), 0)
+    submit = np.maximum(jobs.submit_ms - begin_ms, 0)
+    held = np.where(elsewhere, np.maximum(start - begin_ms, 0) - submit, 0)
+    order = np.argsort(submit + held, kind="stable")
+    work = np.where(elsewhere, jobs.recorded_end_ms - start, jobs.work_ms)
+    left = np.maximum(work - ran_ms, 1)
+    later = replace(
+        jobs,
+        origin=jobs.origin + dt.timedelta(milliseconds=begin_ms),
+        submit_ms=submit,
+        held_ms=held,
+        work_ms=left,
+        limit_ms=np.where(jobs.limit_ms < 0, -1, np.maximum(jobs.limit_ms - ran_ms, left)),
+        recorded_start_ms=np.maximum(start - begin_ms, 0),
+        recorded_end_ms=jobs.recorded_end_ms - begin_ms,
+    )
+    return Others(later.rows(order), elsewhere[order])
+
+
+_NAMES = {"tenant": "tenants", "user": "users", "partition": "partitions", "model": "models", "qos": "qoses"}
+"""The arrays of `Jobs` that are indices into lists of names."""
+
+
+def with_others(jobs: Jobs) -> tuple[Jobs, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the jobs and their `others` together, sorted by arrival.
+
+    Others that arrive after the last job are left out.
+
+    Returns
+    -------
+    jobs : Jobs
+        All jobs (m,).
+    own : array of int, shape (n,)
+        The index in the result of each of the given jobs.
+    elsewhere : array of bool, shape (m,)
+        Whether each job runs on other nodes (see `Others`).
+    """
+    if jobs.others is None or not len(jobs):
+        return jobs, np.arange(len(jobs)), np.zeros(len(jobs), np.bool_)
+    arrive = jobs.others.jobs.arrival_ms <= jobs.arrival_ms[-1]
+    others, away = jobs.others.jobs.rows(np.flatnonzero(arrive)), jobs.others.elsewhere[arrive]
+    arrival = np.concatenate([jobs.arrival_ms, others.arrival_ms])
+    order = np.argsort(arrival, kind="stable")
+    changed: dict[str, Any] = {"held_ms": arrival - np.concatenate([jobs.submit_ms, others.submit_ms])}
+    for column, names in _NAMES.items():
+        known = sorted({*getattr(jobs, names), *getattr(others, names)})
+        codes = [_recoded(getattr(part, column), len(part), getattr(part, names), known) for part in (jobs, others)]
+        changed |= {column: np.concatenate(codes), names: known}
+    parts = [part if part.array is not None else _without_arrays(part) for part in (jobs, others)]
+    shift = int(parts[0].array.max(initial=-1)) + 1  # type: ignore[union-attr]  # both parts have arrays now
+    parts[1] = replace(parts[1], array=np.where(parts[1].array >= 0, parts[1].array + shift, -1))  # type: ignore[operator]
+    for f in fields(jobs):
+        values = [getattr(part, f.name) for part in parts]
+        if isinstance(values[0], np.ndarray) and f.name not in changed:
+            changed[f.name] = np.concatenate(values)
+    changed["job_id"] = jobs.job_id.clone().extend(others.job_id)
+    joined = replace(jobs, others=None, **changed).rows(order)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return joined, place[: len(jobs)], np.concatenate([np.zeros(len(jobs), np.bool_), away])[order]
+
+
+def _without_arrays(jobs: Jobs) -> Jobs:
+    return replace(jobs, array=np.full(len(jobs), -1, np.int32), array_most=np.zeros(len(jobs), np.int64))
+
+
+def _recoded(codes: NDArray[np.int32] | None, count: int, names: list[str], known: list[str]) -> NDArray[np.int32]:
+    """Return the index in `known` of each job's name, or -1 if it is unknown (n,)."""
+    if codes is None:
+        return np.full(count, -1, np.int32)
+    place = {name: k for k, name in enumerate(known)}
+    # The last entry is for unknown names, because their code -1 indexes it.
+    return np.array([*(place[name] for name in names), -1], np.int32)[codes]
 
 
 # The size classes of jobs, as in the view queries/views/job_classes.sql, for arrays.
@@ -174,3 +283,15 @@ def recorded_times(jobs: Jobs) -> RecordedTimes:
         np.where(started, jobs.recorded_start_ms - jobs.submit_ms, -1),
         np.where(ended, jobs.recorded_end_ms - jobs.submit_ms, -1),
     )
+
+
+def in_time(
+    at: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64], amount: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """For each instant (n,), return the sum of the amounts (m,) whose half-open interval [begin, end) contains it."""
+    by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
+    risen = np.concatenate([[0.0], np.cumsum(amount[by_begin])])
+    fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])
+    up = risen[np.searchsorted(begin[by_begin], at, side="right")]
+    down = fallen[np.searchsorted(end[by_end], at, side="right")]
+    return up - down

@@ -16,7 +16,7 @@ from tracekit.replay.clusters.cluster import Cluster, cluster_under
 from tracekit.replay.engine.build import RULES
 from tracekit.replay.mechanisms import Planner
 from tracekit.replay.native import kernel
-from tracekit.replay.outages.asked import CheckpointsAsked, checkpoints_for
+from tracekit.replay.outages.asked import CheckpointsAsked, checkpoints_for, outages_unsupported
 from tracekit.replay.outcome import fact
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
@@ -161,8 +161,8 @@ class Scenario:
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None
         if self.outages is not None:
-            # A policy that borrows nodes builds its own cluster, which has no failures.
-            _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
+            if cluster is not usable:  # a policy that borrows nodes knows only its own changes of nodes
+                raise outages_unsupported(policy.label)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
                     f"{policy.label} does not support lent spares: it would count them twice",
@@ -218,14 +218,6 @@ class Scenario:
         if outcome.notes:
             found["recorded"] = fact("the recorded schedule", "; ".join(outcome.notes), "the input")
         return found
-
-
-def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
-    if not (known and getattr(mechanism, "takes_outages", False)):
-        raise UsageError(
-            f"{name} does not support outages: it cannot handle a job that a failing node stops",
-            hint="use policies of another kind, such as fifo, srtf or easy, or leave out --outages",
-        )
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:

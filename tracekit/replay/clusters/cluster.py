@@ -91,10 +91,13 @@ class Cluster:
     def as_nodes(self) -> list[Node]:
         """Return the nodes in the form that `make_cluster` takes, in the order of the arrays."""
         moves: list[list[tuple[int, bool]]] = [[] for _ in self.node_id]
-        for at, node, up in zip(
-            self.change_ms.tolist(), self.change_node.tolist(), self.change_up.tolist(), strict=True
+        stops: list[list[int]] = [[] for _ in self.node_id]
+        kills = np.zeros(len(self.change_ms)) if self.change_kills is None else self.change_kills
+        for at, node, up, stop in zip(
+            self.change_ms.tolist(), self.change_node.tolist(), self.change_up.tolist(), kills.tolist(), strict=True
         ):
             moves[node].append((at, bool(up)))
+            stops[node] += [at] * int(stop)
         return [
             Node(
                 name,
@@ -108,6 +111,7 @@ class Cluster:
                 tuple(moves[n]),
                 self.partition_sets[self.serves[n]],
                 int(self.place[n]),
+                tuple(stops[n]),
             )
             for n, name in enumerate(self.node_id)
         ]
@@ -153,6 +157,8 @@ class Node:
     """Partitions whose jobs the node takes, in alphabetical order, or () if unknown."""
     place: int | None = None
     """Place in the list of nodes, or None for the given order."""
+    stops: tuple[int, ...] = ()
+    """Times at which the node fails and its jobs stop [ms]. `changes` say how long it is away."""
 
     @property
     def group(self) -> tuple[str, str, int, tuple[str, ...], str]:
@@ -188,7 +194,10 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
     racks = sorted({node.rack for node in nodes})
     domains = sorted({node.domain for node in nodes})
     index = [{name: code for code, name in enumerate(names)} for names in (models, racks, domains)]
-    moves = sorted((at, number, up) for number, node in enumerate(ordered) for at, up in node.changes)
+    moves = sorted(
+        [(at, number, 1, up) for number, node in enumerate(ordered) for at, up in node.changes]
+        + [(at, number, 0, False) for number, node in enumerate(ordered) for at in node.stops]
+    )
     return Cluster(
         node_id=[node.name for node in ordered],
         gpus=np.array([node.gpus for node in ordered], dtype=np.int32),
@@ -206,11 +215,14 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         tenants=quotas.tenants,
         quota_ms=quotas.times,
         quota=quotas.gpus,
-        change_ms=np.array([at for at, _, _ in moves], dtype=np.int64),
-        change_node=np.array([number for _, number, _ in moves], dtype=np.int32),
-        change_up=np.array([up for _, _, up in moves], dtype=np.int8),
+        change_ms=np.array([move[0] for move in moves], dtype=np.int64),
+        change_node=np.array([move[1] for move in moves], dtype=np.int32),
+        change_up=np.array([move[3] for move in moves], dtype=np.int8),
         absent=np.array([node.absent for node in ordered], dtype=np.int8),
         origin=origin,
+        change_kills=(
+            np.array([move[2] == 0 for move in moves], np.int8) if any(node.stops for node in ordered) else None
+        ),
     )
 
 

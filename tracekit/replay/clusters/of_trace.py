@@ -166,6 +166,7 @@ def cluster_of_trace(
     cluster: str | None = None,
     load: float = 1.0,
     events: bool = True,
+    stops: bool = False,
 ) -> Cluster:
     """Return the cluster on which the jobs of a Trace ran.
 
@@ -178,8 +179,8 @@ def cluster_of_trace(
     - the GPUs that the log shows in use (see `observed_cluster`).
 
     Nodes in the nodes table take only jobs of their partitions, if the table lists these. They are away while an event
-    in node_events marks them as down, drained or in maintenance. During that time, no job starts there, and running
-    jobs run to their end.
+    in node_events marks them as down, drained or in maintenance. During that time, no job starts there. Running jobs
+    run to their end, unless `stops` is set.
 
     Quotas come from the capacity table. If there is none, they are estimated (D9) as the 95th percentile over time of
     each VC's allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
@@ -204,6 +205,8 @@ def cluster_of_trace(
         the same factor.
     events : bool
         Whether nodes are away during their events. If not, they are always available.
+    stops : bool
+        Whether the jobs on a node stop when it goes down. If not, they run to their end.
 
     Raises
     ------
@@ -216,7 +219,7 @@ def cluster_of_trace(
     stated, total, of_quotas = _stated_quotas(trace, jobs, name, load)
     nodes = _listed_nodes(trace, name)
     if nodes:
-        held = partial(with_absences, trace=trace, jobs=jobs, load=load) if events else None
+        held = partial(with_absences, trace=trace, jobs=jobs, load=load, stops=stops) if events else None
         return _of_nodes(trace, nodes, stated.scaled(factor), name, factor, held, partitioned=bool(partitioned))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
@@ -344,7 +347,8 @@ def _of_nodes(
     there = nodes if held is None else held(nodes)
     if there != nodes:
         # Estimated quotas are shares of all nodes, including nodes that are away at first.
-        origin = f"{made.origin}; nodes are away during their node events"
+        fail = ", and jobs on a node that goes down stop" if any(node.stops for node in there) else ""
+        origin = f"{made.origin}; nodes are away during their node events{fail}"
         made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
     return replace(made, without_gpus=_nodes_without_gpus(trace, cluster))
 
@@ -502,7 +506,9 @@ def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -
     return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
 
 
-def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
+def with_absences(
+    nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0, *, stops: bool = False
+) -> list[Node]:
     """Return the nodes, away during their events in the Trace and available otherwise.
 
     Overlapping or adjacent events of one node count as one event. An event without an end lasts forever. Events of
@@ -517,11 +523,21 @@ def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float =
         Node times count from the origin of these jobs.
     load : float
         Factor by which the jobs' submissions are compressed in time.
+    stops : bool
+        Whether the jobs on a node stop when it goes down.
     """
     spans: dict[str, list[tuple[int, int]]] = {}
-    for name, begin, end, _ in absences(trace, jobs, load).iter_rows():
+    fails: dict[str, set[int]] = {}
+    for name, begin, end, kills in absences(trace, jobs, load).iter_rows():
         spans.setdefault(name, []).append((begin, end))
-    return [_away(node, joined(spans[node.name])) if node.name in spans else node for node in nodes]
+        if stops and kills and begin > 0:
+            fails.setdefault(name, set()).add(begin)
+    return [
+        replace(_away(node, joined(spans[node.name])), stops=tuple(sorted(fails.get(node.name, ()))))
+        if node.name in spans
+        else node
+        for node in nodes
+    ]
 
 
 def _away(node: Node, spans: list[tuple[int, int]]) -> Node:

@@ -136,7 +136,7 @@ cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) 
         job.first = g.now
     job.nodes = nodes
     job.pace = PPM
-    if not g.by_count:
+    if not g.by_count and job.allocation != NONE:
         job.pace = pace_on(s, job.gpus, &s.groups[s.nodes[s.allocations[job.allocation].node].group], nodes)
     if job.period > 0:
         job.pace = job.pace * <int64_t>job.saving // PPM
@@ -266,7 +266,7 @@ cdef inline int fail(State s, int64_t index) except -1:
     """Stop every job that has GPUs on the given node because the node failed."""
     cdef int64_t i, j, link, place, first
     cdef Globals* g = &s.g[0]
-    if s.nodes[index].free == s.nodes[index].gpus:
+    if s.nodes[index].free == s.nodes[index].gpus and not g.keeps: # a mechanism that keeps records has jobs without GPUs
         return 0
     first = g.broken
     for i in range(g.event_size):

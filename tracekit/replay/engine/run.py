@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from tracekit.replay.native import compiled
+from tracekit.replay.outages.asked import outages_unsupported, saves_nothing
 from tracekit.replay.outcome import Losses, Outcome, Timeline
 
 if TYPE_CHECKING:
@@ -113,8 +114,13 @@ def simulate(
     Raises
     ------
     UsageError
-        The mechanism does not support the placement, or a planner made an impossible request.
+        The mechanism does not support the placement, or outages that stop jobs, or a planner made an impossible
+        request.
     """
+    if cluster.change_kills is not None:
+        if not getattr(mechanism, "takes_outages", False):
+            raise outages_unsupported(name)
+        checkpoints = checkpoints or saves_nothing(len(jobs))
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
         run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, trace, checkpoints, rows))

@@ -161,6 +161,19 @@ class Checkpoints:
     """Time from when a job gets GPUs again after an outage until its work resumes [ms]."""
 
 
+def outages_unsupported(name: str) -> UsageError:
+    """Return the error for a policy that cannot handle jobs that a failing node stops."""
+    return UsageError(
+        f"{name} does not support outages: it cannot handle a job that a failing node stops",
+        hint="use policies of another kind, such as fifo, srtf or easy, or leave out --outages",
+    )
+
+
+def saves_nothing(jobs: int) -> Checkpoints:
+    """Return the checkpoints of jobs that start over after an outage."""
+    return Checkpoints(np.full(jobs, _NEVER, np.int64), np.full(jobs, 1_000_000, np.int32), 0)
+
+
 def gang_nodes(jobs: Jobs, cluster: Cluster) -> NDArray[np.int64]:
     """Return the smallest number of nodes on which each job can run (n,)."""
     widest = max(int(cluster.gpus.max(initial=1)), 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from tracekit.replay.engine.build import Ordered, build, open_nodes
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.build import Ordered, build, open_nodes, unused_allocations
 from tracekit.replay.engine.run import Run
 from tracekit.replay.engine.state import NONE, struct_dtype
 from tracekit.replay.keys import by_arrival, engine_key
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.run import Setting
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.asked import Checkpoints
+    from tracekit.replay.outcome import Outcome
 
     Ints = NDArray[np.int32]
     Longs = NDArray[np.int64]
@@ -41,12 +44,23 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class WithOthers:
+    """The jobs of a replay together with their `others`, as `jobs.with_others` returns them."""
+
+    jobs: Jobs
+    own: Longs
+    elsewhere: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
 class SiteRules:
     """Jobs start in order on the tightest nodes of their partition with enough GPUs, CPUs and memory.
 
     Ties go to the first node in the site's list. A job on several nodes spreads evenly over the fewest nodes that can
     hold it. CPUs and memory count if they are known for all nodes; a job that does not state them needs none. A job at
     a limit is skipped and holds up no other job.
+
+    There are n jobs, including those in `others`.
     """
 
     key: Longs
@@ -61,12 +75,26 @@ class SiteRules:
     """Believed run times for 'easy' [ms], or None for the true ones (n,)."""
     owner: Ints | None = None
     """Owner of each job under fair share, where owners with fewer GPUs in use go first, or None (n,)."""
+    may_stop: Longs | None = None
+    """The rules by which each job may stop others, as bits. A job that does not fit stops the youngest of those that
+    yield by one of these rules, as few as make room. They start over, and wait again (n,)."""
+    yields: Longs | None = None
+    """The rules by which others may stop each job, as bits (n,). Given with `may_stop`."""
+    others: WithOthers | None = None
+    """Further jobs that are replayed but not reported, or None. Those that run elsewhere start when they arrive, need
+    no nodes, and count towards limits."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run by these rules (see site.pxi)."""
+        with_others = self.others
+        if with_others is not None:
+            jobs, saving = with_others.jobs, setting.checkpoints
+            if saving is not None:
+                saving = _without_checkpoints(saving, with_others)
+            setting = replace(setting, jobs=jobs, assignment=assign(jobs, setting.cluster), checkpoints=saving)
         key = engine_key(by_arrival)
         order = Ordered(by_arrival, scan="skip", drift="none", by_arrival=True)
         state = build(setting, order, rule="consolidate", kind="SiteRules")
@@ -75,9 +103,19 @@ class SiteRules:
         state = state._replace(active=np.zeros(n, np.int32), events=np.zeros(n, struct_dtype("Entry")))
         state.g["planned"], state.g["tenants"], state.g["keeps"] = 1, 1, 1
         state.g["ended"] = state.g["rung"] = NONE
+        if self.may_stop is not None and setting.checkpoints is None:
+            state.jobs["saved"] = state.jobs["remaining"]
         rules = self._arrays(setting, state)
+        if with_others is not None:
+            # A job without GPUs has allocations of none.
+            more = int(rules["needs"]["nodes"][rules["need"]][setting.jobs.devices == 0].sum())
+            state = state._replace(
+                allocations=unused_allocations(len(state.allocations) + more),
+                broken=np.zeros(0 if setting.checkpoints is None else n, np.int32),
+            )
         arrays = open_nodes(state, setting.cluster)
-        return Run(state, partial(compiled.run_site, arrays, key, compiled.SiteRules(**rules)))
+        step = partial(compiled.run_site, arrays, key, compiled.SiteRules(**rules))
+        return Run(state, step) if with_others is None else Run(state, step, partial(_own, own=with_others.own))
 
     def _arrays(self, setting: Setting, state: EngineState) -> dict[str, Any]:
         jobs, cluster = setting.jobs, setting.cluster
@@ -86,7 +124,8 @@ class SiteRules:
         room["gpus"], room["place"] = cluster.gpus, cluster.place
         room["cpu"] = cluster.cpu_milli if (cluster.cpu_milli >= 0).all() else UNLIMITED
         room["memory"] = cluster.memory_mib if (cluster.memory_mib >= 0).all() else UNLIMITED
-        needs, need, lines = self._needs(setting, state, room)
+        elsewhere = np.zeros(n, np.bool_) if self.others is None else self.others.elsewhere
+        needs, need, lines = self._needs(setting, state, room, elsewhere)
         limits = [limit for limit in self.limits if len(limit.most)]
         counters = np.zeros(sum(len(limit.most) for limit in limits), struct_dtype("Counter"))
         counter = np.full((n, len(limits)), NONE, np.int32)
@@ -97,7 +136,7 @@ class SiteRules:
             first += len(limit.most)
             amount = jobs.devices if limit.of == "gpus" else np.ones(n, np.int32)
             mine = np.append(limit.most, UNLIMITED)[limit.owner]
-            state.jobs["never"] |= (amount > mine).astype(np.int8)
+            state.jobs["never"] |= ((amount > mine) & ~elsewhere).astype(np.int8)
         rank = np.empty(n, np.int32)
         rank[np.lexsort((np.arange(n), jobs.arrival_ms, self.key, self.tier))] = np.arange(n)
         owner = np.full(n, NONE, np.int32) if self.owner is None else self.owner
@@ -124,10 +163,16 @@ class SiteRules:
             "turn": np.zeros(n, np.int64),
             "running": np.zeros(n + 1, struct_dtype("Ending")),
             "ends": np.zeros(n, np.int64),
+            "may_stop": np.zeros(n, np.int64) if self.may_stop is None else self.may_stop,
+            "yields": np.zeros(n, np.int64) if self.yields is None else np.where(elsewhere, 0, self.yields),
+            "victims": np.zeros(n, np.int32),
+            "stopped": np.zeros(n, np.int32),
         }
 
     @staticmethod
-    def _needs(setting: Setting, state: EngineState, room: NDArray[np.void]) -> tuple[NDArray[np.void], Ints, int]:
+    def _needs(
+        setting: Setting, state: EngineState, room: NDArray[np.void], elsewhere: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.void], Ints, int]:
         """Return the needs, the need of each job and the number of lines. Jobs that fit nowhere never run."""
         jobs, assignment = setting.jobs, setting.assignment
         part = np.full(len(jobs), NONE, np.int32) if jobs.partition is None else jobs.partition
@@ -138,25 +183,58 @@ class SiteRules:
                 line.ravel(),
                 np.maximum(jobs.cpu_milli, 0),
                 np.maximum(jobs.memory_mib, 0),
+                elsewhere,
             ]
         )
         kinds, first, need = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         needs = np.zeros(kinds.shape[1], struct_dtype("Need"))
-        for k, (job_class, own_line, cpu, memory) in enumerate(kinds.T.tolist()):
+        for k, (job_class, own_line, cpu, memory, away) in enumerate(kinds.T.tolist()):
             row = needs[k]
             row["line"] = own_line
+            if away:
+                continue
             gpus = int(state.job_classes["gpus"][job_class])
             usable = _usable(setting, int(first[k]))
             largest = int(room["gpus"][usable].max(initial=0))
-            nodes = -(-gpus // largest) if largest else 0
+            nodes = max(-(-gpus // largest), 1) if largest else 0
+            most = min(gpus or len(usable), int(usable.sum()))
             while nodes and not _enough(room[usable], nodes, gpus, cpu, memory):
-                nodes = nodes + 1 if nodes < min(gpus, int(usable.sum())) else 0
+                nodes = nodes + 1 if nodes < most else 0
             row["nodes"] = nodes
             for name, amount in (("gpus", gpus), ("cpu", cpu), ("memory", memory)):
                 row[name] = -(-amount // nodes) if nodes else 0
         of_job = need.ravel().astype(np.int32)
-        state.jobs["never"] = needs["nodes"][of_job] == 0
+        state.jobs["never"] = (needs["nodes"][of_job] == 0) & ~elsewhere
         return needs, of_job, int(line.max(initial=0)) + 1
+
+
+def _without_checkpoints(saving: Checkpoints, others: WithOthers) -> Checkpoints:
+    """Return the checkpoints of jobs, for these jobs and others, which save none."""
+    n = len(others.jobs)
+    period, progress = np.full(n, 1 << 62, np.int64), np.full(n, 1_000_000, np.int32)
+    period[others.own], progress[others.own] = saving.period_ms, saving.progress_ppm
+    return replace(saving, period_ms=period, progress_ppm=progress)
+
+
+def _own(outcome: Outcome, own: Longs) -> Outcome:
+    """Return the outcome of the jobs with the given indices. Its timeline counts all jobs."""
+    changed: dict[str, Any] = {
+        f.name: value[own]
+        for f in fields(outcome)
+        if isinstance(value := getattr(outcome, f.name), np.ndarray) and f.name != "log"
+    }
+    if outcome.log is not None:
+        log = outcome.log
+        place = np.full(max(int(log["job"].max(initial=-1)), int(own.max(initial=-1))) + 2, NONE, np.int64)
+        place[own] = np.arange(len(own))
+        # Rows about nodes have no job: their index -1 reads the last entry, which stays NONE.
+        kept = (log["job"] == NONE) | (place[log["job"]] != NONE)
+        changed["log"] = log[kept].copy()
+        changed["log"]["job"] = place[changed["log"]["job"]]
+    if outcome.losses is not None:
+        parts = {f.name: getattr(outcome.losses, f.name)[own] for f in fields(outcome.losses)}
+        changed["losses"] = replace(outcome.losses, **parts)
+    return replace(outcome, **changed)
 
 
 def _usable(setting: Setting, job: int) -> NDArray[np.bool_]:

@@ -84,7 +84,7 @@ cdef inline int unmark(State s, Room[::1] room, Domain* domain) except -1:
 
 
 cdef inline int begin_on(State s, Key key, SiteRules r, int64_t j, JobClass* job_class, Need* need) except -1:
-    """Start a job on the chosen nodes."""
+    """Start a job on the chosen nodes. There are none if it runs elsewhere."""
     cdef int64_t index, node, line, gpus
     cdef Job* job = &s.jobs[j]
     cdef Domain* domain = &s.domains[job_class.domain]
@@ -120,12 +120,13 @@ cdef inline int count_site(State s, SiteRules r, int64_t j, int64_t sign) except
 
 cdef inline bint at_limit(State s, SiteRules r, int64_t j):
     """Return whether a limit keeps a job from starting."""
-    cdef int64_t b
+    cdef int64_t b, amount
     cdef Counter* counter
     for b in range(r.counter.shape[1]):
         if r.counter[j, b] != NONE:
             counter = &r.counters[r.counter[j, b]]
-            if counter.used + (s.jobs[j].gpus if r.of_gpus[b] else 1) > counter.most:
+            amount = s.jobs[j].gpus if r.of_gpus[b] else 1
+            if amount > 0 and counter.used + amount > counter.most:
                 return True
     return False
 
@@ -211,21 +212,113 @@ cdef inline int promise(State s, SiteRules r, JobClass* job_class, Need* need) e
     unmark(s, r.later, domain)
 
 
+cdef inline int64_t list_victims(State s, SiteRules r, int64_t j):
+    """List the running jobs that a job may stop, the youngest first, and return their number."""
+    cdef int64_t k, place, other
+    cdef int64_t count = 0
+    for k in range(r.facts[0].running):
+        other = r.running[k].job
+        if r.may_stop[j] & r.yields[other] == 0:
+            continue
+        place = count
+        while place > 0 and (
+            s.jobs[r.victims[place - 1]].begun < s.jobs[other].begun
+            or (s.jobs[r.victims[place - 1]].begun == s.jobs[other].begun and r.victims[place - 1] < other)
+        ):
+            r.victims[place] = r.victims[place - 1]
+            place -= 1
+        r.victims[place] = other
+        count += 1
+    return count
+
+
+cdef inline bint has_node(State s, Room[::1] room, JobClass* job_class, int64_t j):
+    """Return whether a running job has a node that a job class accepts; with `room`, a chosen node instead."""
+    cdef int64_t node
+    cdef Domain* domain = &s.domains[job_class.domain]
+    cdef int64_t link = s.jobs[j].allocation
+    while link != NONE:
+        node = s.allocations[link].node
+        if room is not None:
+            if room[node].chosen:
+                return True
+        elif s.groups[s.nodes[node].group].domain == job_class.domain and accepts(
+            job_class, s.nodes[node].group, domain.group_low
+        ):
+            return True
+        link = s.allocations[link].next
+    return False
+
+
+cdef inline int stop_one(State s, Key key, SiteRules r, int64_t j) except -1:
+    """Stop a running job for another. It starts over, and waits again after this pass."""
+    cdef Job* job = &s.jobs[j]
+    take_allocation(s, job.allocation, -1)
+    stops(s, r, j)
+    drop_allocation(s, job)
+    suspend(s, key, j)
+    job.remaining = job.saved
+    job.preemptions += 1
+    r.stopped[r.facts[0].stopped] = j
+    r.facts[0].stopped += 1
+
+
+cdef inline bint stop_others(State s, Key key, SiteRules r, int64_t j, JobClass* job_class, Need* need):
+    """Stop other jobs, the youngest first, until a job fits, and choose its nodes. Jobs on other nodes run on."""
+    cdef int64_t node, v, link
+    cdef int64_t count = list_victims(s, r, j)
+    cdef int64_t last = NONE
+    for node in range(len(r.room)):
+        r.later[node] = r.room[node]
+    for v in range(count):
+        if not has_node(s, None, job_class, r.victims[v]):
+            continue
+        link = s.jobs[r.victims[v]].allocation
+        while link != NONE:
+            use_room(
+                &r.later[s.allocations[link].node], &r.needs[r.need[r.victims[v]]], s.allocations[link].gpus, -1
+            )
+            link = s.allocations[link].next
+        if choose_nodes(s, r, r.later, job_class, need, NONE) > 0:
+            last = v
+            break
+    if last == NONE:
+        return False
+    for v in range(last + 1):
+        if has_node(s, None, job_class, r.victims[v]) and has_node(s, r.later, job_class, r.victims[v]):
+            stop_one(s, key, r, r.victims[v])
+    for node in range(len(r.room)):
+        r.room[node].chosen = r.later[node].chosen
+    unmark(s, r.later, &s.domains[job_class.domain])
+    return True
+
+
 cdef inline bint site_try(State s, Key key, SiteRules r, int64_t j):
     """Start a waiting job if the rules let it, and return whether it started."""
-    cdef bint held_up
-    cdef int64_t line
+    cdef bint held_up, failed
+    cdef int64_t line, k
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef Need* need = &r.needs[r.need[j]]
     cdef int64_t passes = r.facts[0].passes
-    if r.lines[need.line].closed == passes or at_limit(s, r, j):
-        return False
-    if need.tried == passes and r.length[j] >= need.failed:
-        return False
-    cdef int64_t end = s.g[0].now + r.length[j]
-    if choose_nodes(s, r, r.room, job_class, need, end) > 0:
+    if need.nodes == 0: # a job that runs elsewhere
         begin_on(s, key, r, j, job_class, need)
         return True
+    if r.lines[need.line].closed == passes or at_limit(s, r, j):
+        return False
+    failed = need.tried == passes and r.length[j] >= need.failed
+    cdef int64_t end = s.g[0].now + r.length[j]
+    if not failed and choose_nodes(s, r, r.room, job_class, need, end) > 0:
+        begin_on(s, key, r, j, job_class, need)
+        return True
+    if r.may_stop[j] != 0 and r.lines[need.line].promised != passes:
+        if stop_others(s, key, r, j, job_class, need):
+            begin_on(s, key, r, j, job_class, need)
+            # Jobs that failed before may fit now.
+            for k in range(len(r.needs)):
+                r.needs[k].tried = NONE
+            return True
+    if failed:
+        return False
     held_up = False
     for line in range(len(r.lines)):
         held_up |= too_late(r, line, end)
@@ -280,6 +373,9 @@ cdef inline int site_pass(State s, Key key, SiteRules r) except -1:
             r.waiting[kept] = j
             kept += 1
     f.waiting = kept
+    for i in range(f.stopped):
+        join_site(r, r.stopped[i])
+    f.stopped = 0
 
 
 cdef inline int site_take_note(State s, Key key, SiteRules r, int64_t submitted) except -1:

@@ -31,10 +31,10 @@ cdef struct Room:
     int32_t gpus, chosen, place, spare
 
 
-# Number of passes so far, of waiting and of running jobs, what happens behind a job that cannot start, and whether the
-# order depends on the GPUs that owners use.
+# Number of passes so far, of waiting and of running jobs, what happens behind a job that cannot start, whether the order
+# depends on the GPUs that owners use, and the number of jobs that others stopped in this pass.
 cdef struct SiteFacts:
-    int64_t passes, waiting, running, backfill, shared
+    int64_t passes, waiting, running, backfill, shared, stopped
 
 
 cdef class SiteRules(Arrays):
@@ -70,6 +70,12 @@ cdef class SiteRules(Arrays):
     # Running jobs by their expected end (n,), and the expected end of each job (n,) [ms].
     cdef public Ending[::1] running
     cdef public int64_t[::1] ends
+    # The rules by which each job may stop others, and by which others may stop it, as bits (n,).
+    cdef public int64_t[::1] may_stop
+    cdef public int64_t[::1] yields
+    # Jobs that a job may stop, the youngest first (n,), and jobs that were stopped in this pass (n,).
+    cdef public int32_t[::1] victims
+    cdef public int32_t[::1] stopped
 
 
 EXAMPLES |= {

@@ -1,7 +1,9 @@
 """The jobs of a Trace as a replay runs them, in whole milliseconds and milli-GPUs, and a list of excluded jobs.
 
 Times are rounded to the nearest millisecond, with halves up. The work of a job is its actual run time (D1), summed over
-its attempts. Waits between attempts count neither as work nor as queueing that a policy could avoid.
+its attempts. An attempt that was preempted or lost its node does not count if another followed, because a requeued job
+starts over; logs do not record checkpoints. In SWF, it counts, because a preempted part is continued by the next. Waits
+between attempts count neither as work nor as queueing that a policy could avoid.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     """Return one row for each row of jobs, in the same order.
 
     The columns are row (0..), cluster, submit_us, start_us and end_us [us after 1970], gpu_count [GPUs],
-    instance_count, open (running or pending, without an end), work_us (the sum of the attempts' known run times, or
-    else run_s, or else end minus start [us]), and held (the job's GPU time in the log [milli-GPU * ms]).
+    instance_count, open (running or pending, without an end), work_us (the sum of the known run times of the attempts
+    that count, or else run_s, or else end minus start [us]), and held (the job's GPU time in the log [milli-GPU * ms]).
     """
     table = (
         trace.scan("jobs")
@@ -80,16 +82,23 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     return table.drop("several")
 
 
+_STARTS_OVER = ("preempted", "node_fail")
+"""Statuses of attempts whose work is lost if another attempt follows."""
+
+
 def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
     ids = pl.DataFrame([rows, column(trace, "job_id", rows)])
+    continued = trace.manifest.format == "swf"
+    lost = pl.lit(continued).not_() & pl.col("status").is_in(_STARTS_OVER).fill_null(value=False)
     return (
         trace.scan("attempts")
-        .select("job_id", "gpu_count", _microseconds("run_s").alias("us"))
-        .filter(pl.col("us").is_not_null())
+        .select("job_id", "attempt", "gpu_count", lost.alias("lost"), _microseconds("run_s").alias("us"))
         .join(ids.lazy(), on="job_id")
+        .with_columns(pl.col("lost") & (pl.col("attempt") < pl.col("attempt").max().over("row")))
+        .filter(pl.col("us").is_not_null())
         .group_by("row")
         .agg(
-            pl.col("us").sum().alias("sum_us"),
+            pl.col("us").filter(pl.col("lost").fill_null(value=False).not_()).sum().alias("sum_us"),
             _held("us").sum().alias("sum_held"),
             pl.col("gpu_count").count().alias("sized"),
         )
@@ -332,7 +341,8 @@ def jobs_of_trace(
 
     work_ms
         Sum of the known run times of the job's attempts, or the job's run_s if no attempt's run time is known, or end
-        minus start if run_s is also unknown. Failed and killed jobs keep their actual run time.
+        minus start if run_s is also unknown. Attempts whose work is lost do not count (see the module's text). Failed
+        and killed jobs keep their actual run time.
     devices, milli
         A request for whole GPUs becomes that many whole GPUs, and a request for less than one GPU becomes one device. A
         larger request with a fraction is split evenly over the job's instances if each then requests less than one GPU,
@@ -376,7 +386,7 @@ def jobs_of_trace(
     if not selected["submit_us"].is_sorted():
         # A stable sort, so that jobs submitted at the same time keep the order of the trace.
         selected = selected.sort("submit_us", maintain_order=True)
-    return _jobs(trace, selected, left_out, load, samples=samples)
+    return jobs_of_rows(trace, selected, left_out, load, samples=samples)
 
 
 def _checked(
@@ -412,7 +422,19 @@ def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, .
     return UsageError(f"no job can be replayed: {reasons}", where=trace.path, hint="choose other jobs or another trace")
 
 
-def _jobs(trace: Trace, selected: pl.DataFrame, left_out: tuple[LeftOut, ...], load: float, *, samples: bool) -> Jobs:
+def jobs_of_rows(
+    trace: Trace,
+    selected: pl.DataFrame,
+    left_out: tuple[LeftOut, ...] = (),
+    load: float = 1.0,
+    *,
+    samples: bool = False,
+    measured: bool = True,
+) -> Jobs:
+    """Return the jobs in some rows of `read_numbers`, which are in order of submission and have a request.
+
+    The other parameters are those of `jobs_of_trace`. If `measured` is not set, the utilization is not read.
+    """
     rows = selected["row"]
     micros = selected["submit_us"].to_numpy()
     first = int(micros[0])
@@ -427,6 +449,7 @@ def _jobs(trace: Trace, selected: pl.DataFrame, left_out: tuple[LeftOut, ...], l
         ("user", "users", "user"),
         ("partition", "partitions", "partition"),
         ("model", "models", "gpu_model"),
+        ("qos", "qoses", "qos"),
     ):
         fields[field], fields[names] = _indexed(column(trace, source, rows))
     job_id = column(trace, "job_id", rows)
@@ -443,7 +466,7 @@ def _jobs(trace: Trace, selected: pl.DataFrame, left_out: tuple[LeftOut, ...], l
         cpu_milli=scaled_column(trace, "cpu_count", rows, 1000),
         memory_mib=scaled_column(trace, "memory_gib", rows, 1024),
         limit_ms=scaled_column(trace, "time_limit_s", rows, 1000, high=LONGEST_S * 1000),
-        utilization=mean_utilization(trace, job_id, samples=samples),
+        utilization=(mean_utilization(trace, job_id, samples=samples) if measured else np.full(len(job_id), np.nan)),
         left_out=left_out,
         **recorded,
         **fields,
