@@ -338,12 +338,9 @@ def _recomputed(trace: Trace, cluster: str) -> list[tuple[str, dt.datetime, floa
     """Return (job, submission, work [s], GPUs) in plain Python."""
     runs: dict[str, list[float]] = {}
     if trace.has("attempts"):
-        rows = trace.scan("attempts").select("job_id", "attempt", "status", "run_s").collect().rows()
-        last = {name: max(number for other, number, *_ in rows if other == name) for name in {row[0] for row in rows}}
-        for name, number, status, run_s in rows:
-            lost = status in {"preempted", "node_fail"} and number < last[name]
+        for name, run_s in trace.scan("attempts").select("job_id", "run_s").collect().iter_rows():
             if run_s is not None:
-                runs.setdefault(name, []).append(0 if lost else run_s)
+                runs.setdefault(name, []).append(run_s)
     found = []
     for row in trace.scan("jobs").collect().iter_rows(named=True):
         span = row["end_time"] and row["start_time"] and (row["end_time"] - row["start_time"]).total_seconds()

@@ -145,7 +145,7 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
         return f"the outages cannot be replayed here: {error}"
     waits = change.told_by == "waited"
     log, cost = (recorded.waited_gpu_s, _waited_gpu_s) if waits else (recorded.gpu_s, _wasted_gpu_s)
-    _, order = one.found.bench.held_back(delays=one.found.settings.delays)
+    _, order = one.found.bench.held_back(one.found.settings)
     days = submission_days(one.found.bench.jobs)[order]
     own = np.array([log.get(name, None if waits else 0.0) for name in names], np.float64)[order]
     ended = (as_it_is.outcome.end_ms >= 0) & (changed.outcome.end_ms >= 0)

@@ -153,6 +153,11 @@ class Rules:
         return self.quotas == "partitions"
 
     @property
+    def passes(self) -> bool:
+        """Whether later jobs may go ahead of a job that cannot start."""
+        return self.scan == "skip" or self.backfill != "none"
+
+    @property
     def pooled(self) -> bool:
         """Whether VCs have quotas on nodes that all of them share."""
         return self.quotas in _POOLED

@@ -392,12 +392,11 @@ def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settin
         yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
     elif stage == "capacity":
         yield from (best._replace(capacity=name) for name in bench.clusters)
-        away = next((name for name in ("outages", "events") if name in bench.clusters), None)
-        if away is not None:
-            # Waits caused by missing nodes resemble waits caused by another rule, so each capacity is tried with
-            # its own rules.
-            other = "stated" if best.capacity == away else away
-            yield from _candidates("order", bench, best._replace(capacity=other, rules=Rules()))
+        # Waits caused by missing nodes resemble waits caused by another rule, so each capacity is tried with its own
+        # rules.
+        for other in ("stated", "events", "outages") if "events" in bench.clusters else ():
+            if other != best.capacity and other in bench.clusters:
+                yield from _candidates("order", bench, best._replace(capacity=other, rules=Rules()))
     elif bench.startup:
         yield best._replace(delays=not best.delays)
 

@@ -79,7 +79,7 @@ class TwinReplays:
     def scenario(self) -> Scenario:
         """The scenario for policies: the twin's jobs as they compete for GPUs, its capacity and its placement."""
         found, bench = self.found, self.found.bench
-        jobs, _ = bench.held_back(delays=found.settings.delays)
+        jobs, _ = bench.held_back(found.settings)
         cluster = bench.cluster(found.settings)
         # A recorded run time already includes any slowdown from spreading, so none is added.
         models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
@@ -106,7 +106,7 @@ class TwinReplays:
     def times_of(self, result: ReplayResult) -> JobTimes:
         """Return the wait and the completion time of each job in a schedule of `scenario`."""
         bench = self.found.bench
-        _, order = bench.held_back(delays=self.found.settings.delays)
+        _, order = bench.held_back(self.found.settings)
         return bench.times_of(result.outcome, order)
 
     @cached_property

@@ -306,6 +306,8 @@ class Workbench:
             submit_ms=np.maximum(own.submit_ms - begin_ms, 0),
             work_ms=left_ms,
             limit_ms=np.where(own.limit_ms < 0, -1, np.maximum(own.limit_ms - ran_ms, left_ms)),
+            preempted_ms=None if own.preempted_ms is None else np.where(first, 0, own.preempted_ms),
+            failed_ms=None if own.failed_ms is None else np.where(first, 0, own.failed_ms),
             recorded_start_ms=moved(own.recorded_start_ms),
             recorded_end_ms=moved(own.recorded_end_ms),
             others=None if own.others is None else own.others.since(begin_ms),
@@ -326,15 +328,28 @@ class Workbench:
             unused=len(jobs) - len(own),
         )
 
-    def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
+    def jobs_under(self, settings: Settings) -> Jobs:
+        """Return the jobs with the work that they have under a candidate.
+
+        If the candidate stops jobs, runs that were stopped in the log for the same reason are not part of the work.
+        """
+        site = settings.rules.site
+        preempted, failed = site is not None and bool(site.preempts), settings.capacity == "outages"
+        return self.jobs.starting_over(preempted=preempted, failed=failed) if preempted or failed else self.jobs
+
+    def held_back(self, settings: Settings) -> tuple[Jobs, Ints]:
         """Return the jobs with the times from which they compete for GPUs, and the index of each job in `jobs`."""
-        key = (self.held_ms is None, tuple(self.startup.items()) if delays else None)
-        if self._held is None or self._held[0] != key:
-            held = np.zeros(len(self.jobs), np.int64) if self.held_ms is None else self.held_ms
-            if delays:
-                held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
-            self._held = key, self.jobs.held_back(held)
-        return self._held[1]
+        jobs = self.jobs_under(settings)
+        key = (self.held_ms is None, tuple(self.startup.items()) if settings.delays else None)
+        if jobs is self.jobs and self._held is not None and self._held[0] == key:
+            return self._held[1]
+        held = np.zeros(len(jobs), np.int64) if self.held_ms is None else self.held_ms
+        if settings.delays:
+            held = held + delays_of_jobs(jobs, self.startup, self.seed)
+        found = jobs.held_back(held)
+        if jobs is self.jobs:
+            self._held = key, found
+        return found
 
     def replay(
         self, settings: Settings, policy: str | None = None, models: Models | None = None
@@ -349,7 +364,7 @@ class Workbench:
             The policy cannot run on these jobs.
         """
         rules = settings.rules
-        jobs, order = self.held_back(delays=settings.delays)
+        jobs, order = self.held_back(settings)
         chosen = rules.policy if policy is None else in_twin(policy, rules)
         outcome, _ = replayed(
             chosen,
@@ -467,7 +482,7 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         if trace.has("nodes") and trace.has("node_events"):
             makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
             if _has_attempts(trace, cluster, "node_fail", another=True):
-                makers = {"outages": partial(_stated, trace, jobs, cluster, events=True, stops=True), **makers}
+                makers["outages"] = partial(_stated, trace, jobs, cluster, events=True, stops=True)
     reasons = WaitReasons.of(trace, jobs)
     preempts = _has_attempts(trace, cluster, "preempted")
     stoppers = _stoppers(trace, jobs) if preempts and may_be_site(jobs) else ()

@@ -212,7 +212,7 @@ def plan_cluster(
     if reason is not None:
         return reason
     bench, settings = found.bench, found.settings
-    jobs = bench.jobs
+    jobs = bench.jobs_under(settings)
     starts = ~np.isnan(found.twin_s) & bench.own
     group = question.group.among(jobs) & starts
     cluster, settled = settled_nodes(bench.cluster(settings))

@@ -166,7 +166,11 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
         for name, change, clusters in _changes(trial, twins.clusters):
             key = (name, DEFAULTS if point is None else point.name)
             for cluster in clusters:
-                found = _replayed(cluster, change, point)
+                if trial.passes and isinstance(change, str) and cluster.rules.passes:
+                    asked: str | RuleChange | MoreNodes = f"{change},scan=skip"
+                else:
+                    asked = change
+                found = _replayed(cluster, asked, point)
                 if isinstance(found, str):
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:

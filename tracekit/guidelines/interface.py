@@ -196,6 +196,8 @@ class Trial:
     """Assumptions under which the changes are tried, the intended assumption first. If there are none, the twin's
     assumptions apply: a multi-GPU job keeps its recorded run time wherever it runs.
     """
+    passes: bool = False
+    """Whether a policy lets later jobs pass a job that cannot start if the twin's rules do (`scan=skip`)."""
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,11 @@ class Jobs:
     """Number of the job's array, or -1 if it belongs to none that limits its tasks; None if no job does."""
     array_most: NDArray[np.int64] | None = None
     """How many tasks of its array may run at once (see `array`), or None if no job belongs to such an array."""
+    preempted_ms: NDArray[np.int64] | None = None
+    """Part of `work_ms` in runs that were preempted and followed by another run, which starts over [ms] (n,). It is not
+    part of the work if the replay preempts jobs itself. None if unknown."""
+    failed_ms: NDArray[np.int64] | None = None
+    """The same for runs that a node failure ended [ms] (n,)."""
     others: Others | None = None
     """Further jobs that a site's rules take into account, or None if there are none."""
 
@@ -127,6 +132,15 @@ class Jobs:
             f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)
         }
         return replace(self, job_id=self.job_id.gather(chosen), **arrays)
+
+    def starting_over(self, *, preempted: bool, failed: bool) -> Jobs:
+        """Return the jobs without the work that was lost because they were preempted, or because a node failed."""
+        lost = [part for part, out in ((self.preempted_ms, preempted), (self.failed_ms, failed)) if out]
+        work = self.work_ms - sum(part for part in lost if part is not None)
+        others = self.others
+        if others is not None:
+            others = replace(others, jobs=others.jobs.starting_over(preempted=preempted, failed=failed))
+        return replace(self, work_ms=np.maximum(work, np.minimum(self.work_ms, 1)), others=others)
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
         """Return each entry of `left_out` with its share of all known GPU-hours [1]."""
@@ -178,10 +192,16 @@ def others_since(jobs: Jobs, elsewhere: NDArray[np.bool_], begin_ms: int) -> Oth
         held_ms=held,
         work_ms=left,
         limit_ms=np.where(jobs.limit_ms < 0, -1, np.maximum(jobs.limit_ms - ran_ms, left)),
+        preempted_ms=_lost(elsewhere | (ran_ms > 0), jobs.preempted_ms),
+        failed_ms=_lost(elsewhere | (ran_ms > 0), jobs.failed_ms),
         recorded_start_ms=np.maximum(start - begin_ms, 0),
         recorded_end_ms=jobs.recorded_end_ms - begin_ms,
     )
     return Others(later.rows(order), elsewhere[order])
+
+
+def _lost(none: NDArray[np.bool_], lost_ms: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    return None if lost_ms is None else np.where(none, 0, lost_ms)
 
 
 _NAMES = {"tenant": "tenants", "user": "users", "partition": "partitions", "model": "models", "qos": "qoses"}
@@ -213,22 +233,19 @@ def with_others(jobs: Jobs) -> tuple[Jobs, NDArray[np.int64], NDArray[np.bool_]]
         known = sorted({*getattr(jobs, names), *getattr(others, names)})
         codes = [_recoded(getattr(part, column), len(part), getattr(part, names), known) for part in (jobs, others)]
         changed |= {column: np.concatenate(codes), names: known}
-    parts = [part if part.array is not None else _without_arrays(part) for part in (jobs, others)]
-    shift = int(parts[0].array.max(initial=-1)) + 1  # type: ignore[union-attr]  # both parts have arrays now
-    parts[1] = replace(parts[1], array=np.where(parts[1].array >= 0, parts[1].array + shift, -1))  # type: ignore[operator]
     for f in fields(jobs):
-        values = [getattr(part, f.name) for part in parts]
-        if isinstance(values[0], np.ndarray) and f.name not in changed:
-            changed[f.name] = np.concatenate(values)
+        values = [getattr(part, f.name) for part in (jobs, others)]
+        if f.name not in changed and any(isinstance(value, np.ndarray) for value in values):
+            absent = -1 if f.name == "array" else 0
+            filled = [np.full(len(p), absent) if v is None else v for v, p in zip(values, (jobs, others), strict=True)]
+            if f.name == "array":  # arrays of others have numbers of their own
+                filled[1] = np.where(filled[1] >= 0, filled[1] + int(filled[0].max(initial=-1)) + 1, -1)
+            changed[f.name] = np.concatenate(filled).astype(next(v.dtype for v in values if v is not None))
     changed["job_id"] = jobs.job_id.clone().extend(others.job_id)
     joined = replace(jobs, others=None, **changed).rows(order)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return joined, place[: len(jobs)], np.concatenate([np.zeros(len(jobs), np.bool_), away])[order]
-
-
-def _without_arrays(jobs: Jobs) -> Jobs:
-    return replace(jobs, array=np.full(len(jobs), -1, np.int32), array_most=np.zeros(len(jobs), np.int64))
 
 
 def _recoded(codes: NDArray[np.int32] | None, count: int, names: list[str], known: list[str]) -> NDArray[np.int32]:

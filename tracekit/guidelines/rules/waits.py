@@ -131,12 +131,25 @@ def _find_order_by_service(evidence: Evidence) -> Finding:
     )
 
 
+def _shortest_limit_first(rules: Rules) -> Rules:
+    """Return rules with another order, under which later jobs may still pass a job that cannot start."""
+    changes = {"order": "shortest", "estimates": "limit"}
+    if rules.site is not None:
+        return rules.changed(**changes)
+    plain: dict[str, Any] = {"backfill": "none", "queues": "one", "half_life_s": 0.0, "relax_s": 0.0}
+    changed = rules.changed(**changes, **plain, scan="skip" if rules.passes else "stop")
+    fault = changed.fault()
+    if fault is not None:
+        raise LackingError(f"Another order cannot be replayed with these rules: {fault}.")
+    return changed
+
+
 ORDER_BY_SERVICE = Guideline(
     **declared("order-by-service"),
     find=_find_order_by_service,
     tables=("jobs",),
     needs=("queueing", "run_time", "gpu_count"),
-    trial=Trial(("qssf", "las")),
+    trial=Trial(("qssf", RuleChange("the shortest time limit first", _shortest_limit_first), "las"), passes=True),
 )
 
 

@@ -1,9 +1,8 @@
 """The jobs of a Trace as a replay runs them, in whole milliseconds and milli-GPUs, and a list of excluded jobs.
 
 Times are rounded to the nearest millisecond, with halves up. The work of a job is its actual run time (D1), summed over
-its attempts. An attempt that was preempted or lost its node does not count if another followed, because a requeued job
-starts over; logs do not record checkpoints. In SWF, it counts, because a preempted part is continued by the next. Waits
-between attempts count neither as work nor as queueing that a policy could avoid.
+its attempts. Waits between attempts count neither as work nor as queueing that a policy could avoid. A replay that
+stops jobs itself leaves out the attempts that were stopped in the log (see `Jobs.preempted_ms`).
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     """Return one row for each row of jobs, in the same order.
 
     The columns are row (0..), cluster, submit_us, start_us and end_us [us after 1970], gpu_count [GPUs],
-    instance_count, open (running or pending, without an end), work_us (the sum of the known run times of the attempts
-    that count, or else run_s, or else end minus start [us]), and held (the job's GPU time in the log [milli-GPU * ms]).
+    instance_count, open (running or pending, without an end), work_us (the sum of the attempts' known run times, or
+    else run_s, or else end minus start [us]), and held (the job's GPU time in the log [milli-GPU * ms]).
     """
     table = (
         trace.scan("jobs")
@@ -82,23 +81,16 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
     return table.drop("several")
 
 
-_STARTS_OVER = ("preempted", "node_fail")
-"""Statuses of attempts whose work is lost if another attempt follows."""
-
-
 def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
     ids = pl.DataFrame([rows, column(trace, "job_id", rows)])
-    continued = trace.manifest.format == "swf"
-    lost = pl.lit(continued).not_() & pl.col("status").is_in(_STARTS_OVER).fill_null(value=False)
     return (
         trace.scan("attempts")
-        .select("job_id", "attempt", "gpu_count", lost.alias("lost"), _microseconds("run_s").alias("us"))
-        .join(ids.lazy(), on="job_id")
-        .with_columns(pl.col("lost") & (pl.col("attempt") < pl.col("attempt").max().over("row")))
+        .select("job_id", "gpu_count", _microseconds("run_s").alias("us"))
         .filter(pl.col("us").is_not_null())
+        .join(ids.lazy(), on="job_id")
         .group_by("row")
         .agg(
-            pl.col("us").filter(pl.col("lost").fill_null(value=False).not_()).sum().alias("sum_us"),
+            pl.col("us").sum().alias("sum_us"),
             _held("us").sum().alias("sum_held"),
             pl.col("gpu_count").count().alias("sized"),
         )
@@ -341,8 +333,7 @@ def jobs_of_trace(
 
     work_ms
         Sum of the known run times of the job's attempts, or the job's run_s if no attempt's run time is known, or end
-        minus start if run_s is also unknown. Attempts whose work is lost do not count (see the module's text). Failed
-        and killed jobs keep their actual run time.
+        minus start if run_s is also unknown. Failed and killed jobs keep their actual run time.
     devices, milli
         A request for whole GPUs becomes that many whole GPUs, and a request for less than one GPU becomes one device. A
         larger request with a fraction is split evenly over the job's instances if each then requests less than one GPU,

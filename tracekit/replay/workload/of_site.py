@@ -1,4 +1,4 @@
-"""What the rules of a site take into account in addition: other jobs, and the arrays of jobs."""
+"""What the rules of a site take into account in addition: other jobs, arrays, and runs that were stopped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,36 @@ MOST_OTHERS = 200_000
 
 
 def jobs_of_site(trace: Trace, jobs: Jobs, cluster: str | None) -> Jobs:
-    """Return the GPU jobs of a cluster with their arrays and `others`, which `others_of_trace` describes."""
-    return replace(_with_arrays(trace, jobs), others=others_of_trace(trace, jobs, cluster))
+    """Return the GPU jobs of a cluster with their arrays, lost work and `others` (see `others_of_trace`)."""
+    return replace(_with_lost_work(trace, _with_arrays(trace, jobs)), others=others_of_trace(trace, jobs, cluster))
+
+
+def _with_lost_work(trace: Trace, jobs: Jobs) -> Jobs:
+    """Return the jobs with the work of runs that were stopped, if another run followed.
+
+    In SWF, no work is lost, because a preempted part is continued by the next.
+    """
+    if not trace.has("attempts") or trace.manifest.format == "swf":
+        return jobs
+    own = pl.DataFrame({"job_id": jobs.job_id})
+    runs = (
+        trace.scan("attempts").select("job_id", "attempt", "status", "run_s").join(own.lazy(), on="job_id", how="semi")
+    )
+    stopped = (
+        runs.filter(pl.col("attempt") < pl.col("attempt").max().over("job_id"))
+        .group_by("job_id")
+        .agg(pl.col("run_s").filter(pl.col("status") == status).sum().alias(status) for status in _STARTS_OVER)
+        .collect()
+    )
+    if stopped.is_empty():
+        return jobs
+    lost = own.join(stopped, on="job_id", how="left", maintain_order="left").select(_STARTS_OVER).fill_null(0.0)
+    preempted, failed = ((lost[name].to_numpy() * 1000 + 0.5).astype(np.int64) for name in _STARTS_OVER)
+    return replace(jobs, preempted_ms=preempted, failed_ms=failed)
+
+
+_STARTS_OVER = ("preempted", "node_fail")
+"""Statuses of runs whose work is lost if another run follows: those of `preempted_ms` and `failed_ms`."""
 
 
 def _with_arrays(trace: Trace, jobs: Jobs) -> Jobs:
@@ -88,7 +116,7 @@ def others_of_trace(trace: Trace, jobs: Jobs, cluster: str | None) -> Others | N
         pl.when(pl.col("gpu_count") > 0).then("devices").otherwise(0).alias("devices"), elsewhere=away
     )
     table = table.sort("submit_us", maintain_order=True)
-    found = _with_arrays(trace, jobs_of_rows(trace, table, measured=False))
+    found = _with_lost_work(trace, _with_arrays(trace, jobs_of_rows(trace, table, measured=False)))
     users, tenants = set(jobs.users), set(jobs.tenants)
     on_gpus = set(_on_gpu_nodes(trace, found.job_id))
     chosen = [
