@@ -461,6 +461,8 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         No job can be replayed, or the log records too few starts.
     """
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
+    if may_be_site(jobs):
+        jobs = jobs_of_site(trace, jobs, cluster)
     known = jobs.recorded_start_ms >= jobs.submit_ms
     if not int(jobs.submit_ms.max()) and len(jobs) >= 2 * FEWEST_JOBS:
         raise UsageError(
@@ -474,8 +476,6 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 f"least {FEWEST_JOBS}",
                 where=trace.path,
             )
-    if may_be_site(jobs):
-        jobs = jobs_of_site(trace, jobs, cluster)
     makers = {"observed": partial(_observed, trace, jobs, cluster)}
     if states_capacity(trace, jobs, cluster):
         makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}

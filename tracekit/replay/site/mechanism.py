@@ -138,7 +138,9 @@ class SiteRules:
             mine = np.append(limit.most, UNLIMITED)[limit.owner]
             state.jobs["never"] |= ((amount > mine) & ~elsewhere).astype(np.int8)
         rank = np.empty(n, np.int32)
-        rank[np.lexsort((np.arange(n), jobs.arrival_ms, self.key, self.tier))] = np.arange(n)
+        # A job elsewhere arrives when it starts, but had its place in the order since its submission.
+        since = np.where(elsewhere, jobs.submit_ms, jobs.arrival_ms)
+        rank[np.lexsort((np.arange(n), since, self.key, self.tier))] = np.arange(n)
         owner = np.full(n, NONE, np.int32) if self.owner is None else self.owner
         facts = np.zeros(1, struct_dtype("SiteFacts"))
         facts["backfill"] = getattr(compiled, f"SITE_{self.behind.upper()}")

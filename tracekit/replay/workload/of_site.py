@@ -22,7 +22,17 @@ MOST_OTHERS = 200_000
 
 def jobs_of_site(trace: Trace, jobs: Jobs, cluster: str | None) -> Jobs:
     """Return the GPU jobs of a cluster with their arrays, lost work and `others` (see `others_of_trace`)."""
-    return replace(_with_lost_work(trace, _with_arrays(trace, jobs)), others=others_of_trace(trace, jobs, cluster))
+    jobs = _with_lost_work(trace, _with_arrays(trace, jobs))
+    others = others_of_trace(trace, jobs, cluster)
+    if others is None:
+        return jobs
+    begin_ms = (others.jobs.origin - jobs.origin) // dt.timedelta(milliseconds=1)
+    moved = {
+        name: np.where(times < 0, -1, times - begin_ms)
+        for name in ("submit_ms", "recorded_start_ms", "recorded_end_ms")
+        for times in (getattr(jobs, name),)
+    }
+    return replace(jobs, origin=others.jobs.origin, others=others, **moved)
 
 
 def _with_lost_work(trace: Trace, jobs: Jobs) -> Jobs:
@@ -98,11 +108,11 @@ def others_of_trace(trace: Trace, jobs: Jobs, cluster: str | None) -> Others | N
     Returns
     -------
     Others or None
-        None if there are no such jobs, or more than `MOST_OTHERS`.
+        None if there are no such jobs, or more than `MOST_OTHERS`. Their origin is that of the jobs, or up to a day
+        earlier if some of them were submitted then, so that nodes fill as they did in the log.
     """
-    begin = jobs.origin.replace(tzinfo=dt.UTC)
-    last = begin + dt.timedelta(milliseconds=int(jobs.submit_ms[-1]))
-    first_us, last_us = (int(time.timestamp() * 1e6) for time in (begin, last))
+    begin, last = (jobs.origin + dt.timedelta(milliseconds=int(at)) for at in (0, jobs.submit_ms[-1]))
+    first_us, last_us = (int(time.replace(tzinfo=dt.UTC).timestamp() * 1e6) for time in (begin - _BEFORE, last))
     own = pl.col("cluster").cast(pl.String).eq_missing(pl.lit(cluster, pl.String))
     here = own & (pl.col("gpu_count") == 0)
     away = ~own & pl.col("cluster").cast(pl.String).is_in(_same_site(trace, cluster))
@@ -133,9 +143,14 @@ def others_of_trace(trace: Trace, jobs: Jobs, cluster: str | None) -> Others | N
     if not chosen:
         return None
     rows = pl.Series(chosen, dtype=pl.Int64).to_numpy()
-    begin_ms = (jobs.origin - found.origin) // dt.timedelta(milliseconds=1)
+    earliest = found.origin + dt.timedelta(milliseconds=int(found.submit_ms[rows].min()))
+    origin = min(max(earliest, begin - _BEFORE), begin)
+    begin_ms = (origin - found.origin) // dt.timedelta(milliseconds=1)
     made = others_since(found.rows(rows), table["elsewhere"].to_numpy()[rows], begin_ms)
-    return replace(made, jobs=replace(made.jobs, origin=jobs.origin))
+    return replace(made, jobs=replace(made.jobs, origin=origin))
+
+
+_BEFORE = dt.timedelta(days=1)
 
 
 def _same_site(trace: Trace, cluster: str | None) -> list[str]:
