@@ -253,7 +253,7 @@ def calibrate(
         if name not in shares:
             raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose from: {', '.join(shares)}")
     results: dict[str, ClusterCalibration | str] = {}
-    ledger = (shared or Ledger()).about(**replay_facts("calibrate", opened.path, "calibration"), seed=seed)
+    ledger = (shared or Ledger()).about(**replay_facts("calibrate", opened, "calibration"), seed=seed)
     # Shards start with different clusters.
     begin = (ledger.shard.number - 1) % len(asked) if ledger.shard is not None and asked else 0
     for name in (*asked[begin:], *asked[:begin]):

@@ -166,8 +166,8 @@ class Rules:
         """Return why these rules cannot be replayed together, or None if they can."""
         if self.site is None:
             return self._fault_without_site()
-        plain = Rules(self.order, estimates=self.estimates, site=self.site)
-        if self == plain and self.order not in _PREEMPTIVE:
+        others = (f for f in fields(Rules) if f.name not in {"order", "estimates", "site"})
+        if all(getattr(self, f.name) == f.default for f in others) and self.order not in _PREEMPTIVE:
             return None
         return "site allows only order (without preemption) and estimates next to it"
 

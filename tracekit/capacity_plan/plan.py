@@ -157,7 +157,7 @@ def plan(
         progress.note(
             f"the plan covers cluster {found.name}; choose another with --for cluster=NAME: {', '.join(others)}"
         )
-    ledger = (shared or Ledger()).about(**replay_facts("plan", opened.path, "calibration", "capacity_plan"))
+    ledger = (shared or Ledger()).about(**replay_facts("plan", opened, "calibration", "capacity_plan"))
     made = plan_cluster(found, question, progress, ledger)
     if isinstance(made, str):
         raise UsageError(made, where=opened.path)

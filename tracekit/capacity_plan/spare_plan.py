@@ -91,7 +91,7 @@ def plan_spares(
     pool = NodePool.of(opened, question)
     nodes = pool.nodes_of_gang(question)
     ledger = (shared or Ledger()).about(
-        **replay_facts("spares", opened.path, "calibration", "capacity_plan"), model=model, cluster=cluster
+        **replay_facts("spares", opened, "calibration", "capacity_plan"), model=model, cluster=cluster
     )
     runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed, ledger)
     curves: dict[Kind, Curve] = {}

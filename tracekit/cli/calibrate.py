@@ -9,7 +9,7 @@ import typer
 
 from tracekit.cli.display import TerminalProgress, print_frame, print_shard, print_table
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import TraceFolder, shared_work
+from tracekit.cli.options import TraceFolder, Where, part_of, shared_work
 from tracekit.errors import UsageError
 from tracekit.places import refuse_remote
 from tracekit.settings import CalibrateSettings, Collect, Flag, ForceReplay, Shard
@@ -33,6 +33,7 @@ def calibrate(
     ] = None,
     *,
     settings: CalibrateSettings,
+    where: Where = None,
     force: ForceReplay = False,
     shard: Shard = None,
     collect: Collect = False,
@@ -60,15 +61,15 @@ def calibrate(
     say_need(trace, "calibrate", limit=settings.limit)
     shared = None if out is None else shared_work(out, shard, collect=collect)
     jobs: dict[str, Any] = {"clusters": settings.clusters or None, "limit": settings.limit, "seed": settings.seed}
-    study = None
+    study, source = None, part_of(trace, where)
     with TerminalProgress() as progress:
         if report is None:
-            found = search(trace, **jobs, shared=shared, progress=progress)
+            found = search(source, **jobs, shared=shared, progress=progress)
         else:
             from tracekit.calibration.fidelity import fidelity, write_fidelity
             from tracekit.report.replay_pictures import fidelity_pictures
 
-            study = fidelity(trace, settings.twin, settings.policy, **jobs, progress=progress)
+            study = fidelity(source, settings.twin, settings.policy, **jobs, progress=progress)
             write_fidelity(study, report, force=force, draw=fidelity_pictures)
             found = study.calibration
         if out is not None and shard is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tracekit.cli.display import file_of, print_notes, write_frame
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import TraceFolder
+from tracekit.cli.options import TraceFolder, Where, part_of
 from tracekit.errors import UsageError
 from tracekit.settings import Anonymize, Flag, Force, MemoryLimit, OutFile, SaltFile, TableForm
 
@@ -31,6 +31,7 @@ def efficiency(
         Path | None, Flag("--prices FILE", "Write the bill with these prices instead (docs/efficiency.md).")
     ] = None,
     month: Annotated[str | None, Flag("--month YYYY-MM", "Only this month of the bill.")] = None,
+    where: Where = None,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
     force: Force = False,
@@ -51,7 +52,7 @@ def efficiency(
     file = file_of(out, force=force)
     say_need(trace, "use", memory_limit)
     found = measure(
-        trace,
+        part_of(trace, where, anonymize=anonymize, quiet=True),
         by,
         jobs=jobs or 0,
         prices=prices,

@@ -9,7 +9,7 @@ import typer
 
 from tracekit.cli.display import TerminalProgress, print_notes, print_rows, print_shard, print_table, printable
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import shared_work
+from tracekit.cli.options import Where, part_of, shared_work
 from tracekit.errors import UsageError
 from tracekit.outputs import check_files
 from tracekit.settings import Collect, FitSettings, Flag, Force, MemoryLimit, Shard
@@ -17,6 +17,7 @@ from tracekit.settings import Collect, FitSettings, Flag, Force, MemoryLimit, Sh
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
     from tracekit.runs.ledger import Ledger
+    from tracekit.trace import Trace
 
 
 def fit(
@@ -32,6 +33,7 @@ def fit(
     png: Annotated[bool, Flag("--png", "With --plots: also write PNG files.")] = False,
     *,
     settings: FitSettings,
+    where: Where = None,
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
@@ -58,11 +60,13 @@ def fit(
 
     drawn_alone = Path(source).suffix == ".json"
     _check_outputs(out, plots, shard, png=png, drawn_alone=drawn_alone, collect=collect)
+    if drawn_alone and where:
+        raise UsageError("cannot be combined with a fitted model", where="--where", hint="give it when you fit")
     if drawn_alone:
         model: WorkloadModel | None = WorkloadModel.read(Path(source))
     else:
         shared = None if out is None else shared_work(out, shard, collect=collect)
-        model = _fitted(source, out, settings, shared, memory_limit, force=force)
+        model = _fitted(source, part_of(source, where), out, settings, shared, memory_limit, force=force)
     if model is not None and plots is not None:
         _draw(model, plots, png=png, force=force)
 
@@ -85,7 +89,8 @@ def _check_outputs(
 
 
 def _fitted(
-    source: str,
+    folder: str,
+    source: Trace | str,
     out: Path | None,
     settings: FitSettings,
     shared: Ledger | None,
@@ -107,7 +112,7 @@ def _fitted(
         return None
     if out is not None:
         check_files(out, force=force)
-    say_need(source, "fit", memory_limit)
+    say_need(folder, "fit", memory_limit)
     with TerminalProgress() as progress:
         model = fit_trace(source, **vars(settings), shared=shared, memory_limit=memory_limit, progress=progress)
         if out is not None:

@@ -9,7 +9,7 @@ import typer
 
 from tracekit.cli.display import TerminalProgress, file_of, print_notes
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import TraceFolder
+from tracekit.cli.options import TraceFolder, Where, part_of
 from tracekit.cli.streams import print_data
 from tracekit.outputs import StagedFiles, output_errors
 from tracekit.settings import Flag, ForceFile, MemoryLimit, OutFile, TenantColumn
@@ -32,6 +32,7 @@ def guidelines(
         int | None, Flag("--try N", "Like --twin, but calibrate one now on the first N jobs.", 1)
     ] = None,
     only: Annotated[tuple[str, ...], Flag("--only ID", "Assess only this guideline; may be repeated.")] = (),
+    where: Where = None,
     by: TenantColumn = None,
     form: Annotated[Literal["md", "json", "html"], Flag("-f --output-format", "Format of the result.")] = "md",
     out: OutFile = None,
@@ -52,7 +53,7 @@ def guidelines(
     say_need(trace, "queries", memory_limit)
     with TerminalProgress() as progress:
         advice = judge_all(
-            trace,
+            part_of(trace, where),
             twin=twin,
             replay=replay,
             try_jobs=try_jobs,

@@ -15,10 +15,12 @@ import typer
 from tracekit.errors import UsageError
 from tracekit.options import REPEATED
 from tracekit.settings import Flag, flags_of
+from tracekit.tables.window import SIZES, WHERE
 
 if TYPE_CHECKING:
     from tracekit.runs.ledger import Ledger
     from tracekit.settings import IngestSettings
+    from tracekit.trace import Trace
 
 S = TypeVar("S", bound="IngestSettings")
 Command = Callable[..., None]
@@ -29,6 +31,15 @@ _TRACE = typer.Argument(
 # A string, because Path would change a Trace's address in a store.
 TraceFolder = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
+
+Where = Annotated[
+    Mapping[str, str] | None,
+    Flag(
+        "--where COLUMN=VALUE",
+        f"Use only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; sizes in GPUs: "
+        f"{', '.join(SIZES)}. A partition comes with its own nodes.",
+    ),
+]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -74,6 +85,30 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
         if name in found and name not in REPEATED:
             raise UsageError(f"'{name}' is given twice", where=option)
         found[name] = f"{found[name]},{value}" if name in found else value
+    return found
+
+
+def part_of(
+    trace: str, where: Mapping[str, str] | None, *, anonymize: bool = False, quiet: bool = False
+) -> Trace | str:
+    """Return the part of a Trace that `--where` selects, or the folder if nothing is selected.
+
+    Notes say what is selected and which capacity counts, unless the command prints the notes of the Trace (`quiet`).
+
+    Raises
+    ------
+    TracekitError
+        The Trace cannot be read, or no job has one of the values.
+    """
+    if not where:
+        return trace
+    from tracekit.damage import hidden_names
+    from tracekit.trace import Trace
+
+    with hidden_names(hide=anonymize):
+        found = Trace.open(trace).window(where=where)
+    for note in () if quiet else found.notes:
+        typer.echo(f"note: {note}", err=True)
     return found
 
 

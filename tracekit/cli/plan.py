@@ -10,7 +10,7 @@ import typer
 
 from tracekit.cli.display import TerminalProgress, print_assumptions, print_shard, print_table
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import TraceFolder, shared_work
+from tracekit.cli.options import TraceFolder, Where, part_of, shared_work
 from tracekit.errors import UsageError
 from tracekit.settings import Collect, Force, OutFolder, PlanSettings, Shard, flags_of
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.capacity_plan.spare_plan import SparePlan
     from tracekit.progress import Progress
     from tracekit.runs.ledger import Ledger
+    from tracekit.trace import Trace
 
 _OF_GANGS = ("ettr", "checkpoint")
 _OF_WAITS = ("target", "twin", "nodes", "policies", "growth", "node_cost", "wait_cost")
@@ -28,6 +29,7 @@ def plan(
     trace: TraceFolder,
     out: OutFolder,
     settings: PlanSettings,
+    where: Where = None,
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
@@ -57,15 +59,15 @@ def plan(
     else:
         _refuse(settings, _OF_WAITS, "applies only without --gang, which plans spares")
         _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
-    shared = shared_work(out, shard, collect=collect)
+    shared, source = shared_work(out, shard, collect=collect), part_of(trace, where)
     with TerminalProgress() as progress:
         # A shard makes results for the others and writes no plan.
         staged = None if shard is not None else plan_folder(out, force=force)
         try:
             if settings.gang is None:
-                made: CapacityPlan | SparePlan = _nodes(trace, settings, shared, progress)
+                made: CapacityPlan | SparePlan = _nodes(source, settings, shared, progress)
             else:
-                made = _spares(trace, settings, shared, progress)
+                made = _spares(source, settings, shared, progress)
             if staged is not None:
                 write_plan(made.to_dict(), staged, plan_svg if settings.gang is None else spares_svg)
         finally:
@@ -81,7 +83,7 @@ def plan(
     typer.echo(f"plan: {out}")
 
 
-def _nodes(trace: str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> CapacityPlan:
+def _nodes(trace: Trace | str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> CapacityPlan:
     from tracekit.capacity_plan.plan import plan as make
 
     asked = {name: value for name, value in vars(settings).items() if name not in ("gang", *_OF_GANGS)}
@@ -93,7 +95,7 @@ def _nodes(trace: str, settings: PlanSettings, shared: Ledger | None, progress: 
     return make(trace, **asked, shared=shared, progress=progress)
 
 
-def _spares(trace: str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> SparePlan:
+def _spares(trace: Trace | str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> SparePlan:
     from tracekit.capacity_plan.question import job_group
     from tracekit.capacity_plan.spare_plan import plan_spares
 

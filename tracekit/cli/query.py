@@ -12,7 +12,7 @@ import typer
 from tracekit.characterize.limits import LONGEST_S
 from tracekit.cli.display import file_of, print_notes, print_rows, print_table, write_frame
 from tracekit.cli.needs import say_need, tables_of
-from tracekit.cli.options import OptionalTrace
+from tracekit.cli.options import OptionalTrace, Where
 from tracekit.damage import hidden_names
 from tracekit.settings import (
     Anonymize,
@@ -26,7 +26,7 @@ from tracekit.settings import (
     TableForm,
     TenantColumn,
 )
-from tracekit.tables.window import SIZES, WHERE, Window, chosen_jobs, utc
+from tracekit.tables.window import Window, chosen_jobs, utc
 from tracekit.text import visible
 
 if TYPE_CHECKING:
@@ -62,14 +62,7 @@ def query(
     params: Annotated[
         Mapping[str, str] | None, Flag("--param NAME=VALUE", "Parameter of the query; may be repeated.")
     ] = None,
-    where: Annotated[
-        Mapping[str, str] | None,
-        Flag(
-            "--where COLUMN=VALUE",
-            f"Use only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; sizes in GPUs: "
-            f"{', '.join(SIZES)}.",
-        ),
-    ] = None,
+    where: Where = None,
     by: TenantColumn = None,
     published: Annotated[
         bool, Flag("--published", "Show published numbers next to the measured ones, for a public trace.")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.cli.display import TerminalProgress, print_assumptions, print_frame, print_table
 from tracekit.cli.needs import say_need
-from tracekit.cli.options import TraceFolder
+from tracekit.cli.options import TraceFolder, Where, part_of
 from tracekit.errors import UsageError
 from tracekit.places import refuse_remote
 from tracekit.settings import Flag, ForceReplay, OutFolder, ReplaySettings
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
 
 
 def replay(
@@ -52,6 +55,7 @@ def replay(
             "models.toml: shared GPUs, spread gangs, resizing, lost work, links and switched nodes.",
         ),
     ] = False,
+    where: Where = None,
     log: Annotated[bool, Flag("--log", "Keep the event log of each policy (log.parquet).")] = False,
     force: ForceReplay = False,
 ) -> None:
@@ -75,15 +79,16 @@ def replay(
     if inflate is not None:
         if twin is not None:
             raise UsageError("a placement study does not model time, so it cannot use a twin", hint="omit --twin")
-        _inflate(trace, out, policies, inflate, settings, force=force)
+        _inflate(part_of(trace, where), out, policies, inflate, settings, force=force)
         return
     say_need(trace, "replay", limit=settings.limit, runs=max(len(policies), 1))
+    source = part_of(trace, where)
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:
-            scenario, of_log = scenario_of(trace, settings, force=force), None
+            scenario, of_log = scenario_of(source, settings, force=force), None
         else:
-            scenario, of_log = scenario_in_twin(trace, twin, settings)
+            scenario, of_log = scenario_in_twin(source, twin, settings)
         for sentence in () if scenario.feasibility is None else scenario.feasibility.sentences:
             progress.note(f"warning: {sentence}")
         for sentence in left_out_sentences(scenario):
@@ -105,7 +110,7 @@ def replay(
 
 
 def _inflate(
-    trace: str, out: Path, rules: tuple[str, ...], load: float, settings: ReplaySettings, *, force: bool
+    trace: Trace | str, out: Path, rules: tuple[str, ...], load: float, settings: ReplaySettings, *, force: bool
 ) -> None:
     from tracekit.replay.native import kernel
 

@@ -10,6 +10,7 @@ import typer
 
 from tracekit.cli.display import print_notes, print_table, write_frame
 from tracekit.cli.needs import say_need
+from tracekit.cli.options import Where, part_of
 from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
 from tracekit.settings import Flag, MemoryLimit
@@ -29,6 +30,7 @@ def wait(
     cluster: Annotated[
         str | None, Flag("--cluster --cluster-name NAME", "Cluster, if the history has several.")
     ] = None,
+    where: Where = None,
     queue: Annotated[
         Path | None,
         Flag(
@@ -56,7 +58,7 @@ def wait(
 
     say_need(history, "wait", memory_limit)
     found = expected_wait(
-        history,
+        part_of(history, where),
         gpus,
         gpu_model=gpu_model,
         partition=partition,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit.places import place_of
@@ -10,7 +11,7 @@ from tracekit.replay.jobs import TWIN
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
 from tracekit.runs.ledger import code_of, content_of
-from tracekit.trace import MANIFEST_NAME
+from tracekit.trace import MANIFEST_NAME, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,20 +34,21 @@ _ROOMS = (
 """Packages and modules whose code affects the result of any replay."""
 
 
-def replay_facts(what: str, trace: str | Path, *rooms: str) -> dict[str, Any]:
+def replay_facts(what: str, trace: Trace | str | Path, *rooms: str) -> dict[str, Any]:
     """Return the facts that all runs of one kind share.
 
     Parameters
     ----------
     what : str
         The kind of run.
-    trace : path
-        The folder of the Trace. Only its contents matter, not its location.
+    trace : Trace or path
+        The Trace, or its folder. Only its contents and its selected part matter, not its location.
     *rooms : str
         Further packages and modules whose code affects the result.
     """
     code = code_of(*_ROOMS, *rooms, compiled=kernel().SOURCES)
-    return {"what": what, "trace": content_of_trace(trace), "code": code}
+    folder, part = (trace.path, asdict(trace.limits)) if isinstance(trace, Trace) else (trace, None)
+    return {"what": what, "trace": content_of_trace(folder), "code": code} | ({"part": str(part)} if part else {})
 
 
 def content_of_trace(folder: str | Path) -> str:

@@ -212,7 +212,7 @@ def expected_wait(
     time_limit_s : float, optional
         The job's time limit [s].
     cluster : str, optional
-        The job's cluster; needed if the log has several clusters.
+        The job's cluster; needed if the log has several clusters and the partition does not tell.
     queue : Queue, optional
         The jobs that wait and run now, from `tracekit.ingest.squeue.read_squeue`. By default, those that wait and run
         at the end of the history.
@@ -257,6 +257,10 @@ def expected_wait(
         "gpu_model": _known(jobs, "gpu_model", gpu_model, "GPU model"),
         "place": _known(jobs, "place", partition, "partition or VC"),
     }
+    if cluster is None and partition is not None:
+        # The nodes of a partition that is a pool of its own are those of one cluster.
+        names = [pool.name for pool in opened.pools if pool.divides and partition in pool.partitions]
+        cluster = names[0] if len(names) == 1 else None
     always = (_cluster(jobs, cluster), _class_of(gpus))
     pool = next((p for p in opened.pools if p.divides and p.name == always[0]), None)
     request = {

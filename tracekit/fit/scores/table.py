@@ -207,7 +207,7 @@ def score(trace: Trace, seeds: int, progress: Progress, *, shared: Ledger | None
     with temporary_folder("scores") as folder:
         try:
             bench = _Bench.prepared(trace, split, folder)
-            ledger = (shared or Ledger()).about(**replay_facts("fit scores", trace.path, "fit", "trace_writer"))
+            ledger = (shared or Ledger()).about(**replay_facts("fit scores", trace, "fit", "trace_writer"))
             return bench.scores(seeds, progress, ledger)
         except UsageError as error:
             return _unscored(error.what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,7 @@ def jobs_of_site(trace: Trace, jobs: Jobs, cluster: str | None) -> Jobs:
     if others is None:
         return jobs
     begin_ms = (others.jobs.origin - jobs.origin) // dt.timedelta(milliseconds=1)
-    moved = {
+    moved: dict[str, Any] = {
         name: np.where(times < 0, -1, times - begin_ms)
         for name in ("submit_ms", "recorded_start_ms", "recorded_end_ms")
         for times in (getattr(jobs, name),)
