@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import NOISE, believed
-from tracekit.replay.jobs import with_others
+from tracekit.replay.jobs import Others, with_others
 from tracekit.replay.site.mechanism import Limit, SiteRules, WithOthers, tiers_of
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Site(Policy):
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> SiteRules:
         """Return the rules with one key, tier and owner per job."""
         p = self.parameters
-        jobs, own, elsewhere = with_others(everyone := jobs)
+        limits = () if p["limits"] == "none" else tuple(p["limits"].split("/"))
+        jobs, own, elsewhere = with_others(everyone := _with_concerned(jobs, limits))
         length = believed(jobs, models, p["noise"], seed)
         known = jobs.work_ms if length is None else length
         keys = {
@@ -104,7 +106,7 @@ class Site(Policy):
             tier=tiers_of(jobs, () if p["tiers"] == "none" else tuple(map(unquote, p["tiers"].split("/")))),
             behind=p["behind"],
             limits=(
-                *(() if p["limits"] == "none" else (_limit(text, jobs) for text in p["limits"].split("/"))),
+                *(_limit(text, jobs) for text in limits),
                 *_arrays(jobs),
             ),
             length_ms=length,
@@ -114,9 +116,23 @@ class Site(Policy):
         )
 
 
-def spell_limit(per: str, of: str, most: int, only: str | None = None) -> str:
-    """Return a limit as the parameter `limits` writes it. Names may contain any character."""
-    return ":".join((per, *([] if only is None else [quote(only, safe="")]), of, str(most)))
+def _with_concerned(jobs: Jobs, limits: tuple[str, ...]) -> Jobs:
+    """Return the jobs without others that run elsewhere and count towards none of the limits of these jobs."""
+    others = jobs.others
+    if others is None:
+        return jobs
+    kept = ~others.elsewhere
+    for text in limits:
+        per, *middle, _, _ = text.split(":") if text.count(":") in {2, 3} else ("", "", "")
+        codes, names = (getattr(others.jobs, field) for field in _OWNERS.get(per, ("user", "users")))
+        concerned = {unquote(middle[0])} if middle else set(getattr(jobs, _OWNERS.get(per, ("", "users"))[1]))
+        if codes is not None:
+            # The last entry is for unknown owners, because their code -1 indexes it.
+            kept |= np.array([*(name in concerned for name in names), False])[codes]
+    if kept.all():
+        return jobs
+    left = None if not kept.any() else Others(others.jobs.rows(np.flatnonzero(kept)), others.elsewhere[kept])
+    return replace(jobs, others=left)
 
 
 def _limit(text: str, jobs: Jobs) -> Limit:

@@ -131,7 +131,7 @@ class Jobs:
         arrays: dict[str, Any] = {
             f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)
         }
-        return replace(self, job_id=self.job_id.gather(chosen), **arrays)
+        return replace(self, job_id=self.job_id[chosen], **arrays)
 
     def starting_over(self, *, preempted: bool, failed: bool) -> Jobs:
         """Return the jobs without the work that was lost because they were preempted, or because a node failed."""

@@ -178,17 +178,11 @@ class SiteRules:
         """Return the needs, the need of each job and the number of lines. Jobs that fit nowhere never run."""
         jobs, assignment = setting.jobs, setting.assignment
         part = np.full(len(jobs), NONE, np.int32) if jobs.partition is None else jobs.partition
-        _, line = np.unique(np.stack([assignment.domain, part]), axis=1, return_inverse=True)
-        columns = np.stack(
-            [
-                state.jobs["job_class"].astype(np.int64),
-                line.ravel(),
-                np.maximum(jobs.cpu_milli, 0),
-                np.maximum(jobs.memory_mib, 0),
-                elsewhere,
-            ]
-        )
-        kinds, first, need = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        line, _ = _kinds(assignment.domain, part)
+        cpu, memory = np.maximum(jobs.cpu_milli, 0), np.maximum(jobs.memory_mib, 0)
+        columns = (state.jobs["job_class"], line, cpu, memory, elsewhere)
+        need, first = _kinds(*columns)
+        kinds = np.stack([column[first].astype(np.int64) for column in columns])
         needs = np.zeros(kinds.shape[1], struct_dtype("Need"))
         for k, (job_class, own_line, cpu, memory, away) in enumerate(kinds.T.tolist()):
             row = needs[k]
@@ -205,9 +199,23 @@ class SiteRules:
             row["nodes"] = nodes
             for name, amount in (("gpus", gpus), ("cpu", cpu), ("memory", memory)):
                 row[name] = -(-amount // nodes) if nodes else 0
-        of_job = need.ravel().astype(np.int32)
+        of_job = need.astype(np.int32)
         state.jobs["never"] = (needs["nodes"][of_job] == 0) & ~elsewhere
         return needs, of_job, int(line.max(initial=0)) + 1
+
+
+def _kinds(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
+    """Return a number for each distinct combination of values (n,), and where each combination occurs first.
+
+    Combining one column after the other is ten times faster than sorting rows.
+    """
+    number = np.zeros(len(columns[0]), np.int64)
+    first = np.zeros(0, np.int64)
+    for column in columns:
+        _, value = np.unique(column, return_inverse=True)
+        code = number * (int(value.max(initial=0)) + 1) + value
+        _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    return number, first
 
 
 def _without_checkpoints(saving: Checkpoints, others: WithOthers) -> Checkpoints:
