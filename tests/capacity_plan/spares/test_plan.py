@@ -163,7 +163,7 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
     assert "checkpoints: every" in done.stdout
     assert (out / "plan.svg").read_text().startswith("<svg")
     for more, says in (
-        (("--target", "p90<=1h"), "--target: applies only without --gang, which plans spares; omit one of them"),
+        (("--target", "p90<=1h"), "--target: does not apply to --gang, which plans spares; omit one of them"),
         (("--growth", "2"), "--growth: applies only without --gang"),
         (("--node-cost", "0"), "--node-cost: applies only without --gang"),
         (("--limit", "5"), "--limit: has no effect with --gang, which replays one job"),

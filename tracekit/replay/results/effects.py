@@ -99,8 +99,8 @@ def support_of(
 ) -> Support:
     """Return whether the log supports the effect of a policy against a baseline.
 
-    The log supports the effect if the mean wait under the baseline is within a factor of 1.25 of the recorded mean
-    wait, or within a minute of it, and the mean wait under the policy is at most the recorded one.
+    The log supports the effect if the baseline's mean wait is within a factor of 1.25 or a minute of the recorded mean
+    wait, and the mean wait under the policy is at most the recorded one.
 
     Parameters
     ----------
