@@ -261,7 +261,7 @@ class Digest(TypedDict):
     """Jobs for which the log names no user or account."""
     notes: list[str]
     faults: list[FaultInfo]
-    """Parts that could not be made because of an error. All other parts are complete."""
+    """Parts that failed because of an error. All other parts are complete."""
 
 
 def digest_document(
