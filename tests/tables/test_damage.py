@@ -319,9 +319,7 @@ def test_adding_failures_keeps_the_sums_of_what_it_takes_over(trace: Trace, tmp_
     empty = pl.DataFrame(schema={"job_id": pl.String, "attempt": pl.Int64, "time": pl.Datetime("us"),
                                  "reason": pl.String, "category": pl.String, "signature": pl.String})  # fmt: skip
     again = add_to_trace(trace.path, empty)
-    assert again.validate(deep=True) == [
-        "the file of jobs has changed: its SHA-256 differs from the manifest"
-    ]
+    assert again.validate(deep=True) == ["the file of jobs has changed: its SHA-256 differs from the manifest"]
 
 
 def test_the_lazy_frame_counts_rows_and_takes_the_first(trace: Trace) -> None:
