@@ -1,6 +1,7 @@
-"""Draw jobs from a workload.json without tracekit: python sample_workload.py workload.json 1000 [seed] > jobs.csv.
+"""Sample jobs from a workload.json without tracekit: python sample_workload.py workload.json 1000 [seed] > jobs.csv.
 
-As `tracekit generate` draws them, but for users and VCs: no job has to do with the one before it.
+Jobs are sampled like those of `tracekit generate`, but without users and VCs, so each job is independent of the
+previous one.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ pools = {(e["status"], *e["gpu_classes"]): e for e in model.get("run_time_pools"
 
 
 def pick(weights, size):
-    """Draw places in a list by weight."""
+    """Sample list indices by weight."""
     return rng.choice(len(weights), size, p=np.array(weights) / sum(weights))
 
 
 def from_family(fit, size):
-    """Draw from a family; a mixture's parameters are numbered by its parts."""
+    """Sample from a family. The parameters of a mixture are numbered by component."""
     named, family = fit["parameters"], getattr(stats, fit["scipy"])
     if "weight_1" not in named:
         return family(**named).rvs(size, random_state=rng)
@@ -38,14 +39,14 @@ def from_family(fit, size):
 
 
 def shape(entry, size):
-    """Draw run times [s] from what the entry says."""
+    """Sample run times [s] from the entry's distribution."""
     kind = entry.get("drawn_from") or ("family" if entry["chosen"] else "quantiles")
     if kind == "quantiles":
         shares, values = np.transpose(entry["quantiles_s"])
         return np.exp(np.interp(rng.random(size), shares, np.log(np.maximum(values, entry["resolution_s"] / 4))))
     fit = next(f for f in entry["families"] if f["family"] == entry["chosen"])
     drawn = from_family(fit, size)
-    if kind == "family+tail":  # the family below xmin, the power law above it
+    if kind == "family+tail":  # use the family below xmin and the power law above it
         tail = entry["tail"]["truncated"]
         while (over := drawn > tail["xmin_s"]).any():
             drawn[over] = from_family(fit, over.sum())
@@ -55,10 +56,10 @@ def shape(entry, size):
 
 
 def run_times(gpu_class, status, size):
-    """Draw run times [s] of jobs of a size class that end so."""
+    """Sample run times [s] of jobs with this size class and outcome."""
     keys = [(gpu_class, status), (gpu_class, None), (None, status), (None, None)]
     group = next(fits[k] for k in keys if k in fits)
-    ratio = group.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
+    ratio = group.get("median_ratio") or 1.0  # a small group uses another group's shape, shifted to its own median
     own = {None: group, "gpu_class": fits.get((group["gpu_class"], None)), "status": fits.get((None, group["status"]))}
     whose = (group.get("pooled_status", group["status"]), *group.get("pooled_classes", []))
     entry = (own | {"neighbours": pools.get(whose)}).get(group["pooled_to"]) or fits[None, None]
@@ -72,14 +73,14 @@ def run_times(gpu_class, status, size):
 
 
 def operational_times(size):
-    """Draw the times of batches on a clock on which one comes in each unit of time, by the fitted process."""
-    known = {"gamma_renewal", "mmpp"}  # of other processes the one that fits best among these, else Poisson
+    """Sample batch times from the fitted process, on a clock with one batch per unit of time."""
+    known = {"gamma_renewal", "mmpp"}  # otherwise use the best-fitting process of these, or Poisson
     fitted = [c for c in model["arrivals"]["candidates"] if c["process"] in known]
     fitted.sort(key=lambda c: (c["process"] != model["arrivals"]["process"], c["bic"]))
     if model["arrivals"]["process"] == "poisson" or not fitted:
         return rng.exponential(size=size).cumsum()
     p = fitted[0]["parameters"]
-    if fitted[0]["process"] == "gamma_renewal":  # gaps of a gamma distribution that are above `least`
+    if fitted[0]["process"] == "gamma_renewal":  # sample gamma gaps above `least`
         gaps = stats.gamma(p["a"], scale=p["scale"])
         above = gaps.sf(p["least"])
         mean = gaps.mean() * stats.gamma(p["a"] + 1, scale=p["scale"]).sf(p["least"]) / above
@@ -100,7 +101,7 @@ sizes = np.array(batch["sizes"])[pick(batch["shares"], number)]
 times = operational_times(number)
 hour = arrivals["start"] // 3600 * 3600
 clock, expected = [arrivals["start"]], [0.0]
-while expected[-1] < times[-1]:  # batches expected up to the end of each hour, at the mean rate of the log
+while expected[-1] < times[-1]:  # expected batches up to the end of each hour, at the mean rate of the log
     local = dt.datetime.fromtimestamp(hour, zone)
     factor = rate["profile"][(24 * local.weekday() + local.hour) % len(rate["profile"])]
     hour += 3600
@@ -118,6 +119,6 @@ for gpu_class in dict.fromkeys(r["gpu_class"] for r in requests):
         ran = mine[(status[mine] == i) & (rng.random(mine.size) >= groups[i]["no_run_time_share"])]
         run_s[ran] = run_times(gpu_class, groups[i]["status"], ran.size)
 out = csv.writer(sys.stdout)
-out.writerow(["submit_s", "gpus", "status", "run_s"])  # submit_s: since the first submission of the log
+out.writerow(["submit_s", "gpus", "status", "run_s"])  # submit_s counts from the first submission of the log
 for second, i, j, held in zip(submit, asked, status, run_s, strict=True):
     out.writerow([int(second), requests[i]["gpu_count"], groups[j]["status"], "" if np.isnan(held) else f"{held:.10g}"])

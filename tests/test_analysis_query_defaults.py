@@ -75,7 +75,7 @@ def test_a_query_gets_the_parameters_that_it_has() -> None:
     assert parameters_of(find_query("utilization/cluster_by_hour"), shape) == (by_hour, whole)
     assert parameters_of(find_query("failures/by_user"), shape) == (
         {"rule": "retried"},
-        ["runs that were retried count as failed, because the source does not record how they ended"],
+        ["retried runs count as failed, because the source does not record how they ended"],
     )
     assert parameters_of(find_query("failures/by_user"), QueryDefaults()) == ({}, [])
     # Tries of one job on one node are not independent, as the test of this query takes them.

@@ -305,7 +305,7 @@ def test_the_environment_can_hold_the_salt(monkeypatch: pytest.MonkeyPatch) -> N
     (one, note), (other, _) = read_salt(None), read_salt(None)
     assert one != other
     assert note is not None
-    assert "only for this run" in note
+    assert "for this run only" in note
 
 
 def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Copy a Trace with pseudonyms instead of names, for results that are shared outside the organization.
 
-Queries, pages and models computed from the copy can show only pseudonyms because the copy contains no names.
-Identifiers of people, teams, jobs and machines are replaced. Scheduler words and hardware models are kept. Free text is
-left out. Columns unknown to this module are replaced.
+Queries, pages and models from the copy can only show pseudonyms, because it contains no names. It replaces identifiers
+of people, teams, jobs and machines, and all columns that this module does not know. It keeps scheduler words and
+hardware models, and drops free text.
 
-A pseudonym, such as user-3f9a2c51, consists of the kind of name and the first digits of the name's HMAC-SHA256, keyed
-with the salt. Without the salt, nobody can recover a name from its pseudonym, not even by trying all names. With the
-same salt, pages from different days and commands use the same pseudonyms.
+A pseudonym, such as user-3f9a2c51, is the kind of name and the first digits of the name's HMAC-SHA256, keyed with the
+salt. Without the salt, nobody can recover a name, not even by trying all names. With the same salt, all pages use the
+same pseudonyms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS = {
     "partitions": "partition",
     "features": "feature",
 }
-"""Kind of the names in each column that is not named after its kind."""
+"""The kind of name in each column that is not called after its kind."""
 
 _KEPT = frozenset(
     {
@@ -72,13 +72,13 @@ _FIRST_WORD = {
     "|Cleaning|Constraints|Dependency|Licenses|Priority|Prolog|Reservation|Resources|Unschedulable)\\b",
 }
 """Scheduler words that a name may follow, as in CANCELLED by 1234. A known wait reason is a camel-case code or one of
-these words. Any other wait reason may begin with the name of a host or a person."""
+these words. Any other may begin with the name of a host or a person."""
 
 _LEFT_OUT = frozenset({"raw", "source", "source_cause"})
 """Free text."""
 
 _DIGITS, _MANY_DIGITS = 8, 16
-"""Usual number of digits in a pseudonym, and the number for kinds that may have millions of names."""
+"""Digits in a pseudonym: the usual number, and the number for kinds with up to millions of names."""
 _MANY = frozenset({"job", "name", "group", "instance"})
 
 _TIME = "^[0-9TZ:.,+/ -]*$"
@@ -93,7 +93,7 @@ SALT_VARIABLE = "TRACEKIT_SALT"
 """Environment variable that may contain the salt."""
 
 _SHORTEST = 16
-"""Minimum length of a salt. A shorter salt could be found by brute force."""
+"""Minimum length of a salt. Brute force could find a shorter one."""
 _DRAWN = 32
 """Number of bytes in a random salt."""
 _LARGEST = 1 << 16
@@ -254,7 +254,7 @@ def _expression(column: Column, names: Pseudonyms) -> str:
 
 
 def _with_digits(con: duckdb.DuckDBPyConnection, trace: Trace, names: Pseudonyms) -> Pseudonyms:
-    """Return the pseudonyms with enough digits to distinguish the names of each kind."""
+    """Return the pseudonyms, with enough digits to tell the names of each kind apart."""
     columns: dict[str, list[str]] = {"file": [], "partition": []}
     for table in trace.tables:
         for column in schema.common(table).columns:
@@ -301,15 +301,15 @@ def _hidden_addition(addition: Addition, names: Pseudonyms) -> Addition:
 
 
 def _hide(text: str) -> str:
-    """Replace quotations in `text`, which may come from the log."""
+    """Replace quotations in `text`, because they may come from the log."""
     return re.sub(r"(?<!\w)['\"].*['\"](?!\w)", _HIDDEN, text, flags=re.DOTALL)
 
 
 def read_salt(file: Path | None) -> tuple[bytes, str | None]:
-    """Return the salt and, if the user should know its origin, a sentence about it.
+    """Return the salt, and a sentence about its origin if the user should know.
 
-    The salt is the content of `file`, which is created with a random salt if it does not exist. Without `file`, the
-    salt is the value of the environment variable TRACEKIT_SALT. If that is not set, the salt is random and is not kept.
+    The salt is the content of `file`; if the file does not exist, it is created with a random salt. Without `file`, the
+    salt is the environment variable TRACEKIT_SALT or, if that is not set, random and not kept.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
         return _checked(given.encode("utf-8", "surrogateescape"), SALT_VARIABLE), None
     return (
         secrets.token_bytes(_DRAWN),
-        "the pseudonyms are valid only for this run; with --salt-file FILE, later pages use the same pseudonyms",
+        "these pseudonyms are for this run only; with --salt-file FILE, later pages use the same ones",
     )
 
 

@@ -1,7 +1,6 @@
-"""Questions about a Trace, and answers from a query, a replay, a fit or a comparison of two periods.
+"""Questions about a Trace, and their answers from a query, a replay, a fit or a comparison of two periods.
 
-The engine that computes an answer passes it as the same object to the page that shows it. report.json contains it as
-JSON.
+The page shows the same object that the engine computed, and report.json contains it as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Kind = Literal["query", "replay", "fit", "comparison", "bill"]
 """Origin of an answer: SQL on the Trace, replays, a fitted model, a comparison of two periods, or prices."""
 
 _SENTENCE_LIMIT = 2000
-"""Maximum number of characters kept in a cell with sentences. Names are cut earlier."""
+"""Maximum number of characters in a cell with sentences. Names are cut earlier."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Interval:
     count: str
     """Column with the number of observations n."""
     pooled: bool = False
-    """Whether n is the sum of `count` over all rows, as for shares of a whole."""
+    """Whether n is the sum of `count` over all rows, as for parts of a whole."""
 
     @property
     def hidden(self) -> str:
@@ -89,7 +88,7 @@ class Question:
     columns: tuple[AnswerColumn, ...]
     """Columns in order, key first."""
     rule: str = ""
-    """Definition of the numbers in words: the formula, the included and excluded data, and the source."""
+    """How the numbers are defined: the formula, the included and excluded data, and the source."""
     paper: str = ""
     """The study that answers the question, or '' if no study does."""
     params: tuple[Param, ...] = ()
@@ -141,9 +140,9 @@ class Question:
         return Answer(self, frame, notes=tuple(notes))
 
     def unanswered(self, *reasons: str, failed: bool = False) -> Unanswered:
-        """Return the question as unanswered, with one sentence per reason.
+        """Return the question without an answer, with one sentence per reason.
 
-        Set `failed` if the reason is an error and not a gap in the Trace.
+        `failed` means that the reason is an error, not a gap in the Trace.
         """
         return Unanswered(self, reasons, failed)
 
@@ -166,7 +165,7 @@ class Answer:
     files: tuple[str, ...] = ()
     """Path of the file with all rows, relative to the report."""
     commands: tuple[str, ...] = ()
-    """Shell commands that recompute the answer, to be run in order in the report's folder. Empty for a query."""
+    """Shell commands that recompute the answer, run in order in the report's folder. Empty for a query."""
 
     def __repr__(self) -> str:
         return str(self._brief)
@@ -218,7 +217,7 @@ class Unanswered:
     reasons: tuple[str, ...]
     """Reasons, one sentence each."""
     failed: bool = False
-    """Whether an error is the reason; the Trace may still contain the answer."""
+    """Whether the reason is an error, so that the Trace may still contain the answer."""
 
     @property
     def name(self) -> str:

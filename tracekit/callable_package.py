@@ -1,4 +1,4 @@
-"""Make a package callable as the function after which it is named.
+"""Make a package callable as the function of the same name.
 
 Both `tracekit.replay(trace)` and `from tracekit.replay.mechanisms import Ordered` are part of the API. Python binds the
 name to the package as soon as one of its modules is imported, so the package itself must be callable.

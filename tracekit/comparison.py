@@ -10,7 +10,7 @@ writes the following files, either all or none:
     out/published.csv       every published number next to the measured one
     out/traces/<name>/      the Trace of each source given as raw logs
 
-If a part such as a query or a chart fails, the page shows the failure in its place, and the other parts are still made.
+If a part fails, such as a query or a chart, the page says so in its place, and the other parts are still made.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ComparisonFiles:
     tables: Mapping[str, Path]
     """The CSV file of each query that at least one trace answered, by query name."""
     unanswered: Mapping[str, Mapping[str, tuple[str, ...]]]
-    """Why a trace has no answer, by query name and trace."""
+    """Why a trace has no answer, by query and trace."""
     faults: tuple[Fault, ...] = ()
     """Parts that failed with an error. All other parts are complete."""
 
@@ -78,7 +78,7 @@ def compare(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> ComparisonFiles:
-    """Run the same queries on several traces and write the answers side by side, with published numbers.
+    """Run the same queries on several traces, and write the answers side by side with published numbers.
 
     If a part fails, the page says so in its place, `ComparisonFiles.faults` lists it, and the other parts are still
     made.
@@ -172,7 +172,7 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
 
 
 def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
-    """Return a name for each trace: the given name or the name of its folder.
+    """Return each trace's name: the given one, or the folder's.
 
     If folders share a name, it is prefixed with the parent folder's name, then numbered.
     """
@@ -185,7 +185,7 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
         if own in stated[:i]:
             raise UsageError(f"two traces have the name '{own}'", hint="choose another name")
     places = [real_path(place_of(path)) for _, path in given]
-    # analyze calls every Trace 'trace', so use the name of the parent folder.
+    # analyze calls every Trace 'trace', so use the parent folder's name.
     homes = [place.parent if place.name == "trace" else place for place in places]
     folders = [home.name or "trace" for home in homes]
     names: list[str] = []
@@ -229,7 +229,7 @@ def _compare(
 ) -> Comparison:
     """Run every query on every trace, write the tables, and return the content of compare.json.
 
-    With `whole`, the differences between the traces are computed too. `faults` records parts that fail.
+    With `whole`, also compute the differences between the traces. `faults` records parts that fail.
     """
     from tracekit.characterize.session import Session
     from tracekit.report.compare import COMPARE_SCHEMA_VERSION, described, sections
@@ -356,7 +356,7 @@ def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered
     from tracekit.characterize import answer_query
 
     try:
-        # Sites may call tenants differently, so the page uses the general word.
+        # Sites may have different words for tenants, so the page uses the general one.
         return replace(answer_query(trace, query, session=session), question=query)
     except TooManyIntervalsError as error:
         return query.unanswered(error.sentence)

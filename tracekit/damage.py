@@ -1,8 +1,8 @@
-"""Report every failure caused by a damaged Trace as the same type of error, wherever it occurs.
+"""Report every failure that a damaged Trace causes as the same type of error, wherever it occurs.
 
-Damage inside a file, or an impossible value, may cause a failure late and in any place, such as a DuckDB query, a date
-overflow or a panic in a library. The failure alone does not prove damage. The Trace is therefore validated, and the
-error becomes a DamagedTraceError only if `Trace.validate(deep=True)` finds a problem.
+Damage inside a file, or an impossible value, may cause a failure late and anywhere: in a DuckDB query, a date overflow,
+a panic in a library. The failure alone does not prove damage. We therefore validate the Trace, and the error becomes a
+DamagedTraceError only if `Trace.validate(deep=True)` finds a problem.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Opened(list[OpenedTrace]):
     def __init__(self) -> None:
         super().__init__()
         self.sound: list[OpenedTrace] = []
-        """Traces found intact after an earlier failure, kept because reading a whole Trace takes long."""
+        """Traces found intact after an earlier failure, because reading a whole Trace takes long."""
 
 
 _opened: ContextVar[_Opened | None] = ContextVar("tracekit_opened_traces", default=None)
@@ -56,7 +56,7 @@ def register_trace(trace: OpenedTrace) -> None:
 
 @contextmanager
 def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
-    """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
+    """If the block fails and a Trace that it read is damaged, raise DamagedTraceError.
 
     A full disk raises an OutputError, whichever library reports it. Any other failure is raised unchanged. This also
     works as a decorator.
@@ -91,7 +91,7 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
 
 @contextmanager
 def hidden_names(*, hide: bool = True) -> Iterator[None]:
-    """If `hide`, hide the log's names in errors raised in the block, including errors about a damaged Trace."""
+    """With `hide`, hide the log's names in errors from the block, including errors about a damaged Trace."""
     if not hide:
         yield
         return
@@ -124,7 +124,7 @@ def _failure_of_store(error: BaseException) -> TracekitError | None:
 
 
 def _raise_damage(traces: _Opened, error: BaseException) -> None:
-    """Raise the first problem of the first damaged Trace, or return if all Traces are intact."""
+    """Raise the first problem of the first damaged Trace. Return if all Traces are intact."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
@@ -147,8 +147,7 @@ def _may_be_damage(error: BaseException) -> bool:
     if _CLEARED in getattr(error, "__notes__", ()):
         return False
     if isinstance(error, TracekitError):
-        # Errors raised by tracekit itself already name the cause, but one that wraps a DuckDB error may come from a
-        # file.
+        # tracekit's own errors already name the cause, but one that wraps a DuckDB error may come from a file.
         cause = error.__cause__
         return not isinstance(error, DamagedTraceError) and isinstance(cause, duckdb.Error) and _may_be_damage(cause)
     if isinstance(error, duckdb.Error):

@@ -1,4 +1,4 @@
-"""In-memory DuckDB databases, either in separate instances or in one shared instance per process.
+"""In-memory DuckDB databases, in separate instances or in one shared instance per process.
 
 Starting an instance takes about 15 ms of CPU time. Adding a database to a running instance takes less than 1 ms.
 """
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 class Database:
-    """A new in-memory database, which is discarded with its content when closed or no longer used.
+    """A new in-memory database. It is discarded with its content when it is closed or no longer used.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Streamed:
 
 
 def _let_go(_: Database) -> None:
-    """Do nothing. Until it is called, the finalizer keeps a reference to the database."""
+    """Do nothing. The finalizer keeps a reference to the database until it is called."""
 
 
 @cache

@@ -2,8 +2,8 @@
 
 The type of a field determines the allowed values: a string, a Boolean, a number (`Annotated` with its `Range`), a date,
 one of several words (`Literal`), a list, a table with free keys (`dict`) or fixed keys (a dataclass), or a choice (`|`)
-between these if they differ in shape. Because files can come from anywhere, any other value raises a one-sentence error
-with its location.
+between these if they differ in shape. Files can come from anywhere, so any other value raises a one-sentence error with
+its location.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each gives on one line what is wrong, where, and what to do.
+"""Errors that a user can cause. Each says in one line what is wrong, where, and what to do.
 
     TracekitError
     |-- UsageError (ValueError)           an option or argument that cannot be used
@@ -44,7 +44,7 @@ _hidden: ContextVar[bool] = ContextVar("tracekit_hidden_names", default=False)
 
 @contextmanager
 def without_names() -> Iterator[None]:
-    """Hide names from the log in errors raised in the block, for results shared outside the organization."""
+    """Hide the log's names in errors from the block, for results that are shared outside the organization."""
     token = _hidden.set(True)
     try:
         yield
@@ -53,12 +53,12 @@ def without_names() -> Iterator[None]:
 
 
 def logged(name: str) -> str:
-    """Return a name from a log for use in an error, or '(hidden)' in a `without_names` block."""
+    """Return a log's name for an error, or '(hidden)' in a `without_names` block."""
     return "(hidden)" if _hidden.get() else name
 
 
 def quoted(text: str) -> str:
-    """Return a sentence that may quote a log for use in an error, with its quotations treated as by `logged`."""
+    """Return a sentence for an error, treating quotations, which may come from a log, like `logged`."""
     return _QUOTATION.sub("(hidden)", text) if _hidden.get() else text
 
 
@@ -68,8 +68,8 @@ class TracekitError(Exception):
     Parameters
     ----------
     what : str
-        What is wrong, without a final full stop. It is cut after 2,000 characters because libraries may write very long
-        messages. The hint is never cut.
+        What is wrong, without a final full stop. It is cut after 2,000 characters, because libraries may write very
+        long messages. The hint is never cut.
     where : str or Path, optional
         The file, folder or option where the error occurred.
     line, column : int or str, optional
@@ -182,7 +182,7 @@ class OutputError(TracekitError, OSError):
 
 
 def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, of_log: bool = False) -> str:
-    """Return a hint with the most likely choice. If no choice is likely, list all choices or suggest something else.
+    """Return a hint with the most likely choice. If none is likely, list all choices or suggest something else.
 
     Parameters
     ----------

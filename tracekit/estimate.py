@@ -1,9 +1,9 @@
-"""Estimate the memory, disk and CPU time that work on a number of rows takes, and announce them before it begins.
+"""Estimate the memory, disk space and CPU time for work on some rows, and announce them before it begins.
 
-An estimate is a line through measured peaks, multiplied by `HIGH`. It should lie between one and four times the actual
-use. Every cost comes from benchmarks/scale.py, which measures peak memory and CPU seconds of whole processes at three
-sizes. The costs are the slopes, rounded up. tests/test_estimate.py checks the estimates against all these figures, and
-against some processes that it runs.
+An estimate is a line through measured peaks, times `HIGH`. It should be one to four times the actual use. All costs
+come from benchmarks/scale.py, which measures peak memory and CPU seconds of whole processes at three sizes. A cost is
+the slope, rounded up. tests/test_estimate.py checks the estimates against these figures and against some real
+processes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ SPILL = 1.5
 START_MIB = 270.0
 """Memory of a process before the first row, for Python, NumPy, Polars, DuckDB and a query's fixed part [MiB]."""
 LONG_S = 10.0
-"""Minimum CPU time of work that is announced [s]. Users wait this long without wondering."""
+"""Work with at least this CPU time is announced [s]. Users wait this long without wondering."""
 ENGINE_ROWS = 2_000_000_000
-"""Number of rows above which several machines answer a query faster than one (see docs/scale.md)."""
+"""With more rows than this, several machines answer a query faster than one (see docs/scale.md)."""
 QUERIES = 20
 """Approximate number of queries that a Trace has the tables for."""
 
@@ -72,7 +72,7 @@ COSTS = {
     # Blocks of jobs wait to be written if the CPU is busy elsewhere.
     "export": Cost(0, 700, 5, start_mib=START_MIB + 60),
     "analyze": Cost(1200, 0, 150, start_mib=555),
-    # Cost of a byte of a raw log. Blocks are read, parsed and written a few at a time, regardless of file size.
+    # Cost of a byte of a raw log. A few blocks at a time are read, parsed and written, whatever the file size.
     "ingest": Cost(4, 2, 0.03, 400),
 }
 """Costs of the commands."""
@@ -85,7 +85,7 @@ QUERY_COSTS = {
     "utilization/efficiency": QUERY._replace(table_bytes=250, cpu_us=1.3),
     "utilization/jobs_to_look_at": QUERY._replace(table_bytes=250, cpu_us=1.4),
 }
-"""Costs of queries that need much more, or less, than others."""
+"""Costs of queries that need much more or much less than others."""
 _SAMPLE = Cost(0, 8, 0.1)
 """Cost of a sample joined with attempts and placements, for which DuckDB uses its whole limit."""
 _SAMPLES = frozenset({"gpu_utilization", "node_utilization"})
@@ -221,7 +221,7 @@ def need_of(
 
 
 def need_of_queries(manifest: Manifest) -> Need:
-    """Return the resources for running all queries in sequence: the largest memory and the total time."""
+    """Return the resources for running all queries one after the other: the largest memory and the total time."""
     plain = need_of(manifest, "")
     each = [need_of(manifest, name) for name in QUERY_COSTS]
     return replace(
@@ -245,7 +245,7 @@ def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
 def need_of_files(source: str | Path) -> Need | None:
     """Return the resources for reading raw logs, from the size of the files, or None if the files do not exist.
 
-    The size of compressed files is multiplied by ten, because their content is known only after reading.
+    The size of compressed files counts ten times, because we do not know their content before reading it.
     """
     place = Path(source)
     found = 0
@@ -259,7 +259,7 @@ def need_of_files(source: str | Path) -> Need | None:
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
-    """Return the sentences to show before the work. Short work has none; work that does not fit has warnings."""
+    """Return the sentences to show before the work: none for short work, warnings for work that does not fit."""
     limit = need.limit_of(memory_limit)
     memory, disk = need.memory(limit), need.disk(limit)
     rows, long = _counted(need.rows), need.cpu_s >= LONG_S

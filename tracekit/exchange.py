@@ -1,11 +1,11 @@
-"""Exchange data with servers, within limits on time, rate, bytes, attempts and redirects.
+"""Exchange data with servers, with limits on time, rate, bytes, attempts and redirects.
 
-No other module connects to web servers, which `ask` does here. Client libraries for object stores and Spark are called
-inside `within`, which limits their time. A server may be slow, broken or hostile: it may send a byte every two seconds,
-a response without end, endless headers, or circular redirects. `ask` counts every byte that arrives, including headers,
-redirects and chunk framing, and ends the exchange at a limit.
+Only `ask` connects to web servers. Client libraries for object stores and Spark are called inside `within`, which
+limits their time. A server may be slow, broken or hostile: it may send a byte every two seconds, an endless response,
+endless headers, or circular redirects. `ask` counts every byte that arrives, including headers, redirects and chunk
+framing, and ends the exchange at a limit.
 
-tracekit requests content without encoding and decodes none, so a small response cannot unpack to a large one.
+tracekit asks for content without encoding and decodes none, so a small response cannot unpack to a large one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WORDS = 4096
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on the wait for a server, on the bytes that it may send, and on the number of requests."""
+    """Limits on how long to wait for a server, how many bytes it may send, and how many requests to make."""
 
     first_s: float
     """Longest wait for a connection, and for the first byte of a response [s]."""
@@ -83,11 +83,11 @@ class Bounds:
 
 
 DOWNLOADS = Bounds(first_s=60.0, silence_s=60.0, whole_s=86_400.0, most_bytes=64 << 30, redirects=10)
-"""Limits for files of public traces, of which the largest known has 1 GB."""
+"""Limits for files of public traces; the largest known has 1 GB."""
 
 QUESTIONS = Bounds(first_s=130.0, silence_s=30.0, whole_s=3600.0, most_bytes=2 << 30, redirects=0)
-"""Limits for queries to Prometheus, which itself gives up after two minutes. Its own limit of 50 million samples is
-about 1.4 GB. Redirects are not followed because the token is valid for one host only."""
+"""Limits for queries to Prometheus, which gives up after two minutes. Its own limit of 50 million samples is about 1.4
+GB. Redirects are not followed, because the token is for one host only."""
 
 
 class ExchangeError(Exception):
@@ -95,7 +95,7 @@ class ExchangeError(Exception):
 
 
 class LostError(ExchangeError):
-    """A connection that failed, broke off, fell silent or became too slow. Another attempt may succeed."""
+    """A connection that failed, broke off, went silent or became too slow. Another attempt may succeed."""
 
 
 class LateError(ExchangeError):
@@ -229,7 +229,7 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Return the result of `work`, a call to a library whose exchanges cannot be limited in any other way.
+    """Return the result of `work`, a call to a library whose exchanges we cannot limit in another way.
 
     A call that does not return in time is abandoned. Its thread continues, and Python does not wait for it at exit.
 

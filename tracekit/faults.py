@@ -1,4 +1,4 @@
-"""Record the parts of a result that fail, with the reasons, and continue with the other parts.
+"""Record which parts of a result fail and why, and continue with the other parts.
 
 A report has many parts: answers, charts, guidelines, files. An error in a part becomes a fault, which the report shows
 in place of the part. Errors that concern the whole run are raised: a damaged Trace, a failing store, an invalid option,
@@ -35,7 +35,7 @@ class Fault:
     """A part that could not be made."""
 
     part: str
-    """The part that could not be made, such as 'the charts of queuing/queue_delay'."""
+    """The part that failed, such as 'the charts of queuing/queue_delay'."""
     reason: str
     """Kind and message of the error, on one line without a final full stop."""
     traceback: str = ""
@@ -48,7 +48,7 @@ class Fault:
 
     @property
     def remark(self) -> str:
-        """The reason alone, to show where the part is already named."""
+        """The reason alone, for places that already name the part."""
         return f"Could not be made: {self.reason}."
 
 
@@ -62,8 +62,8 @@ class Faults:
     earlier : iterable of Fault
         Faults that are already known.
     with_messages : bool
-        Whether reasons include error messages. If not, they give only the kind of error, because a message may contain
-        a name that the result must not show.
+        Whether reasons include error messages. If not, they give only the kind of error: a message may contain a name
+        that the result must not show.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Faults:
         return default if isinstance(made, Fault) else made
 
     def settled(self, make: Callable[[], _T]) -> _T:
-        """Call `make` until it causes no new fault, because a page begins with the faults of all its parts."""
+        """Call `make` until it causes no new fault: a page begins with the faults of all its parts."""
         while True:
             known = len(self._found)
             made = make()

@@ -1,4 +1,4 @@
-"""Parts of partitioned GPUs (MIG), in one table of NVIDIA's profiles for all formats and queries.
+"""Parts of partitioned GPUs (MIG): one table of NVIDIA's profiles for all formats and queries.
 
 Sources, 2026-11:
 

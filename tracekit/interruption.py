@@ -1,8 +1,8 @@
 """Clean up after an interrupted run and end it.
 
-A signal may arrive while a library runs compiled code, or where an exception would be swallowed. Therefore no exception
-stops a command-line run. Instead, the main thread is parked while a second thread removes unfinished output and ends
-the process. tracekit as a library installs no handlers, so KeyboardInterrupt unwinds the call stack as usual.
+A signal may arrive in compiled code of a library, or where an exception would be swallowed. So we do not stop a
+command-line run with an exception: the main thread is parked, and a second thread removes unfinished output and ends
+the process. As a library, tracekit installs no handlers, so KeyboardInterrupt unwinds the call stack as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _PARKED_S = 0.2
-"""Longest wait for the main thread to park [s]. If it does not, it is in compiled code that writes no files."""
+"""Longest wait for the main thread to park [s]. If it does not park, it is in compiled code that writes no files."""
 _GRACE_S = 5.0
 """Time within which a child process must exit after SIGTERM [s]."""
 
@@ -86,14 +86,14 @@ def uninterrupted() -> Iterator[None]:
 def handle_signals() -> Iterator[None]:
     """End the run with exit code 130 and one line on SIGINT or SIGTERM inside the block.
 
-    Signals that arrive after the block are ignored because the work is done. A nested block has no effect.
+    Signals after the block are ignored, because the work is done. A nested block has no effect.
     """
     if signal.getsignal(signal.SIGINT) is _park_on_signal:
         yield
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python writes the signal's number to the pipe at once, even if the main thread is busy.
+    # Python writes the signal's number to the pipe immediately, even if the main thread is busy.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
@@ -138,7 +138,7 @@ def end_run(line: str, code: int) -> NoReturn:
 
 
 def _end(line: str, code: int) -> NoReturn:
-    """End the process immediately, because the interpreter cannot shut down while library threads are running."""
+    """End the process immediately: the interpreter cannot shut down while library threads run."""
     with contextlib.suppress(OSError):
         if select.select([], [2], [], 1)[1]:  # an unread pipe must not block us
             os.write(2, line.encode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The manifest of a Trace: its origin, its tables, and contradictions in the source.
+"""The manifest of a Trace: its source, its tables, and contradictions in the source.
 
 manifest.json documents the accounting law that, for each source file, records = kept + rejected.
 """
@@ -46,7 +46,7 @@ CAPABILITIES = (
 """Names of all capabilities. A manifest has an entry for each."""
 
 ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME sets another zone"
-"""End of the note for a log with local times whose time zone neither the log nor the user gives."""
+"""End of the note for a log with local times, if neither the log nor the user gives the time zone."""
 
 PROGRAM_ERRORS = "program_errors"
 """Name of the check that counts program calls that printed errors but exited with code 0."""
@@ -56,7 +56,7 @@ TimeBase = Literal["absolute", "shifted", "relative"]
 
 @dataclass
 class FileAccount:
-    """How many records of one raw file were kept and rejected."""
+    """How many records of a raw file were kept and rejected."""
 
     path: str
     """Path relative to the source. An archive member's path follows the archive's name."""
@@ -83,7 +83,7 @@ class Check:
 
 @dataclass
 class Capability:
-    """One capability of a Trace, which is information that the Trace may or may not contain."""
+    """A capability: information that a Trace may or may not contain."""
 
     available: bool
     coverage: float | None = None
@@ -135,13 +135,13 @@ class Addition:
     """Time at which it was added."""
     tracekit_version: str
     files: list[str]
-    """Paths of the export's files among the source's files, without files that had been read before."""
+    """Paths of the export's files in the source, without files that had been read before."""
     jobs_added: Count
     """Number of jobs that were not yet in the Trace."""
     jobs_replaced: Count
     """Number of jobs in the Trace that were replaced by a newer record."""
     jobs_older: Count
-    """Number of jobs in the Trace that were kept because this export has an earlier state of them."""
+    """Number of jobs in the Trace that were kept, because this export has an earlier state of them."""
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Manifest:
     tracekit_version: str
     schema_version: str
     time_base: TimeBase
-    """What times mean: real dates (absolute), only hour and weekday real (shifted), or seconds since the trace began
+    """What times mean: real dates (absolute), only real hours and weekdays (shifted), or seconds since the trace began
     (relative)."""
     timezone: str
     """Time zone for hours of the day."""

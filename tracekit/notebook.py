@@ -1,6 +1,6 @@
-"""Display objects as a few lines of text, or as a small table in a notebook.
+"""Show objects as a few lines of text, or as a small table in a notebook.
 
-Names from a log or a user are escaped and cut, so they can neither run as code nor fill the screen.
+Names from a log or a user are escaped and cut, so they cannot run as code or fill the screen.
 """
 
 from __future__ import annotations

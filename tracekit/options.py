@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 REPEATED = frozenset({"gpu_resource"})
-"""Options that may be given several times. Their values are joined by commas."""
+"""Options that may be given several times; commas join their values."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Option:
     choices: tuple[str, ...] = ()
     """Allowed values, or empty if any value is allowed."""
     file: bool = False
-    """Whether the value names a user's file. Files with different names may have the same content."""
+    """Whether the value names a user's file. Different files may have the same content."""
     check: Callable[[str], object] | None = None
-    """Function that raises a UsageError for a value that is not allowed."""
+    """Raises a UsageError for a value that is not allowed."""
     form: Literal["", "line", "count", "number", "positive", "share"] = ""
     """Form of value that an export accepts: any text, one printable line, a whole number from 1, a number from 0, a
     number above 0, or a number from 0 to 1. If a form is set, a value may be empty only if the default is empty.

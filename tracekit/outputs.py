@@ -2,7 +2,7 @@
 
 Output is written next to its target under the hidden name `.NAME.partial-PID`, which the writing process locks. The
 last step renames it. A folder to be replaced is first renamed to `.NAME.old-PID`, because no system replaces a nonempty
-folder. If a killed run leaves hidden folders behind, the next run that writes or reads the same target restores the old
+folder. If a killed run leaves hidden folders behind, the next run that writes or reads the target restores the old
 folder or removes them.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SPILL = "tracekit-spill-"
-"""Prefix of the folder in which DuckDB keeps data that does not fit in memory, before the process number."""
+"""Prefix, before the process number, of the folder where DuckDB keeps data that does not fit in memory."""
 
 FREE = "free space there, or set TMPDIR to another folder"
 """Hint for a full temporary folder."""
@@ -45,13 +45,13 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
 """Pattern of operating system error numbers in the messages of libraries."""
 _SPILL_LIMIT = "max_temp_directory_size"
-"""Setting that DuckDB names if the disk has no space for its intermediate results."""
+"""The setting that DuckDB names if the disk is too full for its intermediate results."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
 """Prefixes of DuckDB errors about memory or disk."""
 _PARTIAL = re.compile(r"^\.(.+)\.partial-\d+$")
 _TRIES = 100
 _SWAP_S = 2.0
-"""Longest time for which a folder is absent while another run replaces it with two renames [s]."""
+"""How long a folder can be absent while another run replaces it with two renames [s]."""
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def final_place(path: Path) -> Path:
 
 
 def full_disk(error: BaseException) -> OutputError | None:
-    """Return the OutputError for a full disk behind a failure in any library, or None if the disk is not the cause."""
+    """Return the OutputError if a full disk caused a failure in any library, or None if not."""
     import duckdb
     from polars.exceptions import ComputeError
 
@@ -126,7 +126,7 @@ def _spilled(error: BaseException) -> OutputError | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a write failed, in the operating system's words if the library passes them on."""
+    """Return why a write failed, in the operating system's words if the library has them."""
     text = str(error)
     code = getattr(error, "errno", None) or _number_of(text)
     known = next((os.strerror(one) for one in sorted(_FULL) if os.strerror(one) in text), None)
@@ -149,8 +149,8 @@ class StagedFolder:
     force : bool
         Whether to replace an existing folder of the same kind.
     marker : str, optional
-        File that identifies a folder of this kind, so `force` never removes any other folder. Without it, the folder
-        never gets the name `target`, which is that of a file made in the folder.
+        File that identifies a folder of this kind, so that `force` never removes any other folder. Without it, the
+        folder never gets the name `target`, which is the name of a file made in it.
     kind : str
         Name of the kind in messages.
 
@@ -175,7 +175,7 @@ class StagedFolder:
                     self.target = Path(os.path.realpath(self.target))  # the link stays, its target becomes the folder
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            with uninterrupted():  # an interruption finds no folder, or a folder that it can remove
+            with uninterrupted():  # an interruption finds either no folder or one that it can remove
                 self.path, self._lock = _make_locked_folder(_hidden(self.target, "partial"))
                 self._key = register_cleanup(lambda: remove_folder(self.path))
 
@@ -234,7 +234,7 @@ class StagedFolder:
 
 
 class StagedFiles:
-    """Files that are given their final names only when all are complete, with the first one renamed last.
+    """Files that get their final names only when all are complete; the first is renamed last.
 
     Use it as a context manager. Leaving the block without `commit` removes everything.
 
@@ -359,9 +359,9 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file that never changes to a second name, or copy it if the file system has no links.
+    """Give a file that never changes a second name by a hard link, or a copy if there are no links.
 
-    Symbolic links are followed because the result must stay complete after the source is removed.
+    Symbolic links are followed: the result must stay complete after the source is removed.
     """
     try:
         os.link(real_path(source), target)
@@ -375,7 +375,7 @@ def real_path(path: Path) -> Path:
 
 
 def recover(target: Path, *markers: str) -> None:
-    """Restore a folder that a killed run was about to replace, or remove it if the target exists.
+    """Restore a folder that a killed run was replacing, or remove it if the target exists.
 
     Parameters
     ----------
@@ -491,7 +491,7 @@ def _set_aside(target: Path) -> Path:
 def _remove(path: Path) -> None:
     """Remove a hidden folder, link or file."""
     if path.is_dir() and not path.is_symlink():
-        # A partly removed folder must not look as if it could be restored.
+        # A partly removed folder must not look restorable.
         gone = path.with_name(path.name.replace(".old-", ".partial-")) if ".old-" in path.name else path
         with contextlib.suppress(OSError):
             path = path.rename(gone) if gone != path and not os.path.lexists(gone) else path
@@ -517,7 +517,7 @@ def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
 
 
 def _lock_path(path: Path, *, wait: bool = True) -> int | None:
-    """Lock a file or folder until the returned descriptor is closed. Return None if locks are not supported."""
+    """Lock a file or folder until the returned descriptor is closed. Return None without support for locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -532,7 +532,7 @@ def _lock_path(path: Path, *, wait: bool = True) -> int | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a run has locked a file or folder. This is always False if locks are not supported."""
+    """Return whether a run has locked a file or folder, which is never so without support for locks."""
     try:
         import fcntl
     except ImportError:

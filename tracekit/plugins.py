@@ -1,4 +1,4 @@
-"""Find the members of a kind by name, both in a package's modules and in installed plug-ins."""
+"""Find the members of a kind by name, in a package's modules and in installed plug-ins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def modules(package: str) -> list[ModuleType]:
 class Plugins(Generic[T]):
     """The members of a kind, sorted by name.
 
-    A plug-in is left out if it cannot be loaded, has the wrong type, or has the same name as another member.
+    A plug-in is skipped if it cannot be loaded, has the wrong type, or has another member's name.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Plugins(Generic[T]):
         return dict(self._known[0])
 
     def broken(self) -> dict[str, str]:
-        """Return, by entry point name, one line on why each broken plug-in is left out."""
+        """Return one line per broken plug-in on why it is skipped, by entry point name."""
         return dict(self._known[1])
 
     def find(self, name: str) -> T:

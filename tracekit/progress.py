@@ -1,4 +1,4 @@
-"""Receive the progress of long-running work, which the library reports here instead of printing it."""
+"""Receive the progress of long work: the library reports it here instead of printing it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Progress:
         """Report a choice or a finding to the user in one sentence."""
 
     def fault(self, text: str, traceback: str) -> None:  # noqa: ARG002 -- a display for developers shows the traceback
-        """Report a part that could not be made, by default as a note.
+        """Report a part that failed, by default as a note.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Find schemas/, queries/ and reports/, both in a checkout and in an installed wheel."""
+"""Find schemas/, queries/ and reports/, in a checkout or an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn the schemas of all tables, schemas/*.json, into types, checks and documentation.
+"""Turn the table schemas, schemas/*.json, into types, checks and documentation.
 
 `schemas/common/<table>.json` describes the tables of a Trace, and `schemas/sources/<format>/<file>.json` describes the
 raw files that a format reads. Both are Frictionless Table Schemas with six additions: `unit` (a number's unit),
@@ -29,7 +29,7 @@ SCHEMA_VERSION = "5"
 PARTITIONED_VERSION = "6"
 """Version of a Trace with a partitioned table, with the same columns as in `SCHEMA_VERSION`.
 
-A tracekit version that expects one file per table rejects this Trace version.
+A tracekit that expects one file per table rejects this version.
 """
 
 READABLE_VERSIONS = ("1", "2", "3", "4", SCHEMA_VERSION, PARTITIONED_VERSION)
@@ -58,8 +58,8 @@ FAILED = ("failed", "node_fail", "out_of_memory")
 """Statuses of jobs that failed because of an error, a node failure or insufficient memory."""
 
 UNSUCCESSFUL = (*FAILED, "timeout")
-"""Statuses of unsuccessful jobs, as counted in the Helios study: failed jobs, and jobs that reached their time limit. A
-job that its user cancelled does not count as unsuccessful.
+"""Statuses of unsuccessful jobs, as in the Helios study: failed jobs, and jobs that reached their time limit, but not
+jobs that their user cancelled.
 """
 
 STATUS_GROUPS = {"failed": FAILED, "unsuccessful": UNSUCCESSFUL}
@@ -110,7 +110,7 @@ class Column:
     since: int = 1
     """Schema version that introduced the column. It is missing from tables of earlier versions."""
     key: bool | None = None
-    """In a raw file, whether a record without a value has a different meaning, such as no start or a value of 0."""
+    """In a raw file, whether a missing value has a meaning of its own, such as no start or 0."""
 
     @property
     def decides(self) -> bool:
@@ -140,7 +140,7 @@ class RowRule:
     holds: str
     """SQL condition on the columns of the table."""
     broken: str
-    """Description of the problem if the condition is false, to be followed by 'in N rows'."""
+    """What is wrong if the condition is false, followed by 'in N rows'."""
     unless: str = ""
     """Ingest option NAME=VALUE with which the rule does not apply."""
     only: str = ""
@@ -192,8 +192,8 @@ class TableSchema:
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns, types and order.
 
-        Columns missing from the frame become NULL. A column missing from the schema is an error, because it would be
-        lost silently.
+        Columns missing from the frame become NULL. A column that is not in the schema is an error: it would be lost
+        silently.
 
         Raises
         ------

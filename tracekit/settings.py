@@ -1,7 +1,7 @@
-"""The command-line options, each defined once, and each stage's settings, which consist of these options.
+"""The command-line options, each defined once, and the settings of each stage, which consist of these options.
 
 `tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option. Both call code
-that receives all settings in one object. Define a new setting only here, and use it where it is needed.
+that gets all settings in one object. A new setting is defined only here and used where needed.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ MapFile = Annotated[
     Path | None,
     Flag(
         "--map FILE",
-        "Mapping file (TOML) for any other log layout or, with --format NAME, for files that add to that log. "
+        "Mapping file (TOML) for any other log layout or, with --format NAME, for extra files next to that log. "
         "'tracekit formats --template csv' prints an example.",
     ),
 ]
@@ -145,7 +145,7 @@ class IngestSettings:
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Fail if more than this share of the records in a file is unusable.", 0, 1)
     ] = 0.5
-    # Text logs expand far less than this, and zip bombs far more.
+    # Text logs expand far less than this, zip bombs far more.
     max_inflation: Annotated[
         float,
         Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
@@ -207,7 +207,7 @@ class AnalysisSettings(IngestSettings):
     ] = "listed"
     by: TenantColumn = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
-    # The default policies replay this many jobs within seconds, and most clusters submit them over months.
+    # The default policies replay this many jobs in seconds, and most clusters submit them over months.
     replay_jobs: Annotated[
         int,
         Flag(
@@ -224,14 +224,14 @@ class AnalysisSettings(IngestSettings):
         str | None,
         Flag(
             "--compare OTHER",
-            "Report what changed compared to other logs or another Trace, or since a day (2017-10-31) of SRC.",
+            "Report what changed since other logs or another Trace, or since a day (2017-10-31) of SRC.",
         ),
     ] = None
     prices: Annotated[
         Path | None,
         Flag(
             "--prices FILE",
-            "Prices of GPU-hours (TOML, docs/efficiency.md), which add the bill and OUT/bill.csv. The default is "
+            "Prices of GPU-hours (TOML, docs/efficiency.md), for a bill and OUT/bill.csv. The default is "
             "prices.toml in SRC, if it exists.",
         ),
     ] = None
@@ -244,8 +244,7 @@ class AnalysisSettings(IngestSettings):
     def command(self, source: Path, out: Path) -> str:
         """Return the command that reproduces the report, without settings at their defaults.
 
-        If names are hidden, file names are hidden too. The engine is omitted because all engines produce the same
-        report.
+        If names are hidden, so are file names. The engine is omitted: all engines produce the same report.
         """
         if self.anonymize:
             return "tracekit analyze LOGS -o OUT --anonymize"
@@ -291,7 +290,7 @@ class ReplaySettings:
         bool | None,
         Flag(
             "--vc-partitions",
-            "Make each VC a separate cluster. By default, this is done only if the source does so, as Helios does; a "
+            "Make each VC a separate cluster. The default follows the source: Helios, for example, does so. A "
             "policy that lends quotas may then share the nodes.",
         ),
     ] = None
@@ -303,7 +302,7 @@ class ReplaySettings:
     gpus: Annotated[float | None, Flag("--gpus X", "Multiply the number of nodes by X.")] = None
     node_events: Annotated[
         bool,
-        Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been available."),
+        Flag("--no-node-events", "Ignore node outages: treat down, drained and maintained nodes as available."),
     ] = True
     outages: Annotated[
         str | None,
@@ -324,9 +323,9 @@ class ReplaySettings:
     spares: Annotated[
         int, Flag("--spares N", "With --outages: keep N nodes free to replace nodes that fail.", 0, 1_000_000)
     ] = 0
-    lend_spares: Annotated[
-        bool, Flag("--lend-spares", "Let jobs that may be stopped (preemptible) use spares until they are needed.")
-    ] = False
+    lend_spares: Annotated[bool, Flag("--lend-spares", "Let preemptible jobs use spares until they are needed.")] = (
+        False
+    )
     limit: Annotated[int | None, Flag("--limit N", "Replay only the first N jobs.")] = None
     seed: Annotated[int, Flag("--seed N", "Random seed.", 0, 2**63 - 1)] = 0
     models: ModelsFile = None
@@ -418,7 +417,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """Settings that determine how many jobs are generated, and how."""
+    """Settings for how many jobs to generate, and how."""
 
     jobs: Annotated[int | None, Flag("--jobs N", "Number of jobs.")] = None
     days: Annotated[float | None, Flag("--days D", "Number of days instead of --jobs.")] = None
@@ -428,8 +427,7 @@ class GenerateSettings:
         float | None,
         Flag(
             "--load X",
-            "Choose the arrivals for this load instead: requested GPU-seconds per second divided by the GPUs of the "
-            "cluster.",
+            "Set the load instead: requested GPU-seconds per second divided by the GPUs of the cluster.",
         ),
     ] = None
     scale_gpus: Annotated[float, Flag("--scale-gpus X", "Multiply machines and quotas by this factor.")] = 1.0
@@ -445,7 +443,7 @@ class GenerateSettings:
         Path | None,
         Flag(
             "--model FILE",
-            "With a Trace: its model, with scores. Without this option, tracekit fits a model if needed.",
+            "With a Trace: its model, with scores. By default, tracekit fits one if needed.",
         ),
     ] = None
     hybrid: Annotated[
@@ -465,7 +463,7 @@ class GenerateSettings:
 
 @dataclass(frozen=True)
 class DigestSettings:
-    """Settings that determine the week that a digest summarizes, and its readers."""
+    """Settings for a digest's week and its readers."""
 
     week: Annotated[str | None, Flag("--week 2026-W47", "ISO week; the last full week by default.")] = None
     by: Annotated[

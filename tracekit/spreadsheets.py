@@ -1,4 +1,4 @@
-"""Write CSV that is safe to open in a spreadsheet, even though spreadsheets run cells that look like formulas.
+"""Write CSV that is safe to open in a spreadsheet, which runs cells that look like formulas.
 
 A string that begins like a formula gets a leading single quote, and a list is written as JSON. CSV for programs
 contains the unchanged values.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import polars as pl
 
 _FORMULA = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""Polars regular expression that matches the beginning of a string that a spreadsheet takes for a formula.
+"""Polars regular expression for the beginning of a string that a spreadsheet takes for a formula.
 
-It matches the signs = + - @, also after blanks and invisible characters. Full-width signs match because East Asian
-editions treat them like plain ones. It also matches a tab, carriage return or line feed, after which a new cell would
-begin.
+It matches the signs = + - @, also after blanks and invisible characters. Full-width signs match, because East Asian
+editions treat them like plain ones. So do a tab, carriage return and line feed, after which a new cell would begin.
 """
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return `frame` with a quote before every string that a spreadsheet would run, and with lists as JSON."""
+    """Put a quote before every string in `frame` that a spreadsheet would run, and write lists as JSON."""
     import orjson
 
     flat = frame.with_columns(
@@ -34,7 +33,7 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
 def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Return `frame` with a quote before every string that begins like a formula, and the number of quotes added.
 
-    Removing one leading quote restores every string, because a string that begins with a quote gets a second one.
+    Removing one leading quote restores any string: a string that begins with a quote gets a second one.
     """
     return _quoted(frame, rf"^'|{_FORMULA}")
 

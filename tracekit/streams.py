@@ -59,9 +59,9 @@ def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
 
 
 class Marks:
-    """Positions in a gzipped stream's content from which reading can start without decompressing the beginning.
+    """Positions in a gzipped stream's content from which we can read without decompressing the beginning.
 
-    A mark takes about 40 kB, so at most 256 are kept. The longer the stream, the farther apart they are.
+    A mark takes about 40 kB, so we keep at most 256. They are farther apart in longer streams.
     """
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ class Marks:
 class Inflated(io.RawIOBase):
     """The content of a compressed stream. A read is short only at the end of the content.
 
-    This class replaces the standard library's file classes, which ignore data after .bz2 and .xz content, have no
-    memory limit, and cannot resume from a mark.
+    The standard library's file classes ignore data after .bz2 and .xz content, have no memory limit, and cannot resume
+    from a mark.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ class _Joined(io.RawIOBase):
 
 
 def joined(paths: list[Path]) -> io.BufferedReader:
-    """Return several files as one seekable stream, in the given order, with at most one of them open.
+    """Return several files as one seekable stream, in the given order. At most one is open at a time.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The tenant, which is the job column that distinguishes teams, with the site's word for it.
+"""The tenant: the job column that distinguishes teams, with the site's word for it.
 
-The user chooses the tenant for an analysis. If a Trace is opened `by` a column, `vc` in its SQL is that column. An
-answer uses the column's own name from the start, and its question uses the site's word (`Answer.of`).
+The user chooses the tenant of an analysis. If a Trace is opened `by` a column, `vc` in its SQL is that column. Answers
+use the column's own name, and questions the site's word (`Answer.of`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 INGESTED = "vc"
-"""The column that ingest fills with the unit by which the source divides jobs, or with the unit set by an option."""
+"""The column that ingest fills with the unit by which the source (or an option) divides jobs."""
 
 DIMENSIONS = (INGESTED, "account", "partition", "qos", "gpu_model", "user")
 """Job columns that can be the tenant."""
@@ -40,7 +40,7 @@ class Tenant:
     """The site's word for one tenant."""
     many: str
     full: str = ""
-    """The full word for one tenant, if `one` is an abbreviation."""
+    """The full word for one tenant if `one` is short for it."""
 
     @property
     def a(self) -> str:
@@ -69,21 +69,21 @@ class Tenant:
 
     @property
     def head(self) -> str:
-        """Heading of the column, which is the site's word if there is one."""
+        """Heading of the column: the site's word if there is one."""
         return self.one if self.one != VC.one else INGESTED
 
     def fill(self, text: str) -> str:
         """Replace marks such as {tenant.one} in one of tracekit's templates with the words.
 
         A mark names an attribute. If the mark begins with a capital letter, so does the word. Fill a template before
-        adding names from a log, because such a name may look like a mark.
+        adding names from a log, which may look like marks.
         """
         return _MARK.sub(self._word, text)
 
     def named(self, frame: pl.DataFrame, *, own_column: bool = False) -> pl.DataFrame:
         """Return rows in which the `vc` column and the metric that counts tenants are named after the tenant.
 
-        If the rows already have the tenant column, such as a job's user, `vc` would repeat it and is left out unless
+        If the rows already have the tenant column, such as a job's user, `vc` would repeat it and is dropped unless
         `own_column` is set.
         """
         if self.column == INGESTED:
@@ -109,7 +109,7 @@ class Tenant:
 
 
 def _article(word: str) -> str:
-    """Return 'a' or 'an', where no word that begins with u starts with a vowel sound."""
+    """Return 'a' or 'an'. No word here that begins with u starts with a vowel sound."""
     return "an" if word[:1].lower() in "aeio" else "a"
 
 

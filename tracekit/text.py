@@ -1,7 +1,7 @@
 """Format numbers and names for readers.
 
-Numbers are printed with a precision that helps readers. Names from a log are shortened, and their control and direction
-characters are escaped, so no name can hide, reorder or flood the surrounding text.
+Numbers get the precision that helps readers. Names from a log are shortened, and their control and direction characters
+are escaped, so no name can hide, reorder or flood the text around it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def visible(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8, because file names may contain any bytes."""
+    """Return whether a name can be written as UTF-8; file names may contain any bytes."""
     return not re.search(r"[\ud800-\udfff]", name)
 
 
@@ -119,13 +119,13 @@ def shorten(text: str, limit: int = NAME_LIMIT) -> str:
     >>> shorten("abcdef", 4)
     'abc…'
     """
-    # Cutting first keeps a one-megabyte name cheap. Escaping never shortens a string.
+    # Cutting first keeps a one-megabyte name cheap; escaping never shortens a string.
     shown = visible(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
-    """Return a short, unique label for each name, so that no two names share a position on an axis.
+    """Return a short, unique label for each name, so that no two share a position on an axis.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def duration(seconds: float) -> str:
 
 
 def alike_durations(seconds: Sequence[float]) -> list[str]:
-    """Return durations in the unit of the longest, which makes them easy to compare.
+    """Return durations in the unit of the longest, so that they compare easily.
 
     A duration below a tenth of that unit keeps its own unit.
 
@@ -275,7 +275,7 @@ def size(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as h:mm:ss, which aligns in a column.
+    """Return a duration as h:mm:ss, so that columns align.
 
     Examples
     --------

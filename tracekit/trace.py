@@ -1,4 +1,4 @@
-"""A Trace, which is a folder of Parquet tables in the common schema with their manifest.
+"""A Trace: a folder of Parquet tables in the common schema, with their manifest.
 
 trace = Trace.open("my-trace")
 trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
@@ -82,9 +82,9 @@ class Trace:
     limits: Window = EVERYTHING
     """Selected part of the Trace (see `window`)."""
     allow_missing: bool = False
-    """Whether missing or damaged partitions are left out, see `open`."""
+    """Whether to skip missing or damaged partitions, see `open`."""
     by_pool: bool = False
-    """Whether the pools of a divided cluster are clusters, see `divided`."""
+    """Whether each pool counts as a cluster, see `divided`."""
 
     @classmethod
     def open(
@@ -100,16 +100,16 @@ class Trace:
         Parameters
         ----------
         path : str or Path
-            The folder written by `tracekit ingest`, or its address in a store, such as s3://bucket/trace. A report also
-            contains one, in its folder trace.
+            The folder written by `tracekit ingest`, or its address in a store, such as s3://bucket/trace. A report's
+            folder also contains one, as `trace`.
         check : bool
             Whether to reject a Trace if a table is missing or its columns differ from its schema. `validate` also
             reports such tables.
         limits : Window, optional
             Part to open, as with `window`. Partitions outside it are not checked.
         allow_missing : bool
-            Whether to leave out missing or damaged partitions instead of rejecting the Trace. If so, `notes` names
-            them, and each selected partition is compared with its checksum.
+            Whether to skip missing or damaged partitions instead of rejecting the Trace. If so, `notes` names them, and
+            the checksum of each selected partition is compared.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Trace:
         cluster: str | None = None,
         where: Mapping[str, str] | None = None,
     ) -> Trace:
-        """Return this Trace with only the rows of some jobs, selected by time, cluster and other properties.
+        """Return this Trace with the rows of only some jobs, by time, cluster and other properties.
 
         `tracekit.tables.window.Window` defines which rows of each table are selected. The files do not change, and
         partitions without selected rows are not opened. The manifest's capabilities, checks and notes still describe
@@ -193,12 +193,12 @@ class Trace:
         return chosen_jobs({**given, self.tenant_column: tenant})
 
     def partitions(self, table: str) -> list[Partition]:
-        """Return the partitions of a table that may contain selected rows, or none if the table is one file."""
+        """Return a table's partitions that may contain selected rows, or none if it is one file."""
         return [p for p in self.manifest.tables[table].partitions or () if self.limits.meets(p)]
 
     @cached_property
     def missing(self) -> dict[str, str]:
-        """Reasons why partitions are left out, by path. Empty unless `allow_missing` is set."""
+        """Why partitions are skipped, by path. Empty unless `allow_missing` is set."""
         if not self.allow_missing:
             return {}
         found = {
@@ -208,7 +208,7 @@ class Trace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for every answer on the selected part and on missing partitions."""
+        """Notes for every answer, about the selected part and missing partitions."""
         found = [self.limits.words] if self.limits else []
         found += [OTHERS_FREE] if self.limits.where and not self._alone_on_machines else []
         if self.missing:
@@ -249,10 +249,10 @@ class Trace:
 
     @property
     def divided(self) -> Trace:
-        """The same Trace with each pool as a cluster; itself if partitions do not divide a cluster into pools.
+        """The same Trace with each pool as a cluster, or this Trace if partitions divide no cluster into pools.
 
-        The column `cluster` of jobs and nodes then is the name of the pool; the files do not change. Jobs and nodes of
-        no known partition keep their cluster.
+        The column `cluster` of jobs and nodes is then the pool's name. The files do not change. Jobs and nodes of no
+        known partition keep their cluster.
         """
         if self.by_pool or not any(pool.divides for pool in self.pools):
             return self
@@ -260,14 +260,14 @@ class Trace:
 
     @property
     def _alone_on_machines(self) -> bool:
-        """Whether only the selected jobs may run on the selected machines: all jobs of a partition that shares none."""
+        """Whether only the selected jobs may run on the selected machines: all jobs of a pool that shares none."""
         chosen = dict(self.limits.where)
         if self.limits.machines is None or set(chosen) != {"partition"}:
             return False
         return any(pool.apart and list(pool.partitions) == [chosen["partition"]] for pool in self.pools)
 
     def pool_sql(self, table: str) -> str:
-        """Return the SQL expression of the pool in a row of jobs or nodes, or of its cluster if that is not divided."""
+        """Return SQL for the pool of a row of jobs or nodes, or for its cluster if that is not divided."""
         cases = []
         for pool in self.pools:
             column, values = ("partition", pool.values) if table == "jobs" else ("node_id", pool.nodes)
@@ -295,7 +295,7 @@ class Trace:
 
     @property
     def ingested_tenant(self) -> Tenant:
-        """The tenant from the ingest, in the site's words, found without reading manifest.json."""
+        """The tenant from the ingest, in the site's words, without reading manifest.json."""
         return tenant_of(self.manifest.format, self.manifest.options, INGESTED)
 
     @property
@@ -308,7 +308,7 @@ class Trace:
     def by(self, column: str | None) -> Trace:
         """Return this Trace with another job column as the tenant, which then becomes `vc`.
 
-        The files do not change. Facts that the source records about its own tenants, such as quotas, do not apply to
+        The files do not change. What the source records about its own tenants, such as quotas, does not apply to
         tenants by another column.
 
         Parameters
@@ -415,7 +415,7 @@ class Trace:
         return rows
 
     def _whole(self, table: str) -> bool:
-        """Return whether all rows in a table's files are selected."""
+        """Return whether all rows of a table's files are selected."""
         if not self.limits:
             return True
         return self.manifest.tables[table].partitions is not None and all(
@@ -423,7 +423,7 @@ class Trace:
         )
 
     def read_through(self) -> None:
-        """Decode every column of every row, so later work cannot fail on a damaged part of a file.
+        """Decode every column of every row, so that later work cannot fail on a damaged part of a file.
 
         Raises
         ------
@@ -486,7 +486,7 @@ class Trace:
             return Database(memory_limit, alone=alone)
         from tracekit.places.in_duckdb import connect_stores
 
-        database = Database(memory_limit, alone=True)  # a store is registered for a whole instance
+        database = Database(memory_limit, alone=True)  # a store is registered with a whole instance
         with database.connect() as con:
             connect_stores(con)
         return database
@@ -563,7 +563,7 @@ class Trace:
 
 
 open_trace = Trace.open
-"""Alias of `Trace.open` under the name that users look for first."""
+"""Same as `Trace.open`, under the name that users look for first."""
 
 
 def _manifest_of(folder: Path) -> Manifest:
@@ -610,14 +610,14 @@ def _own_machines(trace: Trace, limits: Window) -> tuple[str, ...] | None:
     if name is None or limits.machines is not None:
         return limits.machines
     pools = [pool for pool in trace.pools if name in pool.partitions and limits.cluster in (None, pool.cluster)]
-    # If nodes are observed, those of a partition are a lower bound, but a pool that is apart is known as a whole.
+    # Observed nodes of a partition are a lower bound, but those of a separate pool are complete.
     known = [pool for pool in pools if pool.apart or not pool.observed]
     nodes = {node for pool in known for node in (pool.nodes if pool.observed else pool.partitions[name])}
     return tuple(sorted(nodes)) if nodes and len(known) == len(pools) else None
 
 
 def _require_value(trace: Trace, column: str, value: str, limits: Window) -> None:
-    """Reject a value that no job of the Trace has, checking the selected jobs first because they are fewer."""
+    """Reject a value that no job of the Trace has. Check the selected jobs first: they are fewer."""
     import polars as pl
 
     for among in dict.fromkeys((replace(limits, where=()), EVERYTHING)):
@@ -651,11 +651,11 @@ def _cluster_names(trace: Trace) -> tuple[str, ...]:
 
 
 def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
-    """Reject a table that is missing or whose columns differ from its schema."""
+    """Reject a missing table, or one whose columns differ from its schema."""
     files: dict[str, list[Path]] = {}
     for table in trace.tables:
         if trace.manifest.tables[table].partitions is not None:
-            # Unreadable partitions are left out if the user allows it.
+            # Unreadable partitions are skipped if the user allows it.
             faults = (
                 (partition_fault(trace.path, p) for p in trace.partitions(table)) if not trace.allow_missing else ()
             )
@@ -677,7 +677,7 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
 
 
 def _pools_of(trace: Trace) -> tuple[Pool, ...]:
-    """Return the pools of a whole Trace, once until one of its files is rewritten."""
+    """Return the pools of a whole Trace. They are computed once until one of its files is rewritten."""
     needed = [table for table in ("jobs", "nodes", "placements") if trace.has(table)]
     if is_remote(trace.path):
         return _found_pools(trace)
@@ -708,7 +708,7 @@ def _found_pools(trace: Trace) -> tuple[Pool, ...]:
 
 @lru_cache(maxsize=1000)
 def _require_footers_once(version: str, states: tuple[_State, ...]) -> None:
-    """Check these files only once until they are rewritten, because the check takes longer than the rest of opening."""
+    """Check these files only once until they are rewritten: the check takes longer than the rest of opening."""
     files: dict[str, list[Path]] = {}
     for table, path, *_ in states:
         files.setdefault(table, []).append(path)
@@ -729,7 +729,7 @@ def home_of(path: Path) -> Path | None:
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether `path` has a manifest.json, after restoring a folder that a killed run was replacing."""
+    """Restore a folder that a killed run was replacing, and return whether `path` has a manifest.json."""
     if not is_remote(path):
         recover(path, MANIFEST_NAME, _REPORT)
         if not path.parent.exists():

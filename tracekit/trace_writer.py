@@ -42,7 +42,7 @@ class TraceWriter:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._staged = StagedFolder(path, force=force, marker=MANIFEST_NAME, kind="a Trace")
         self._parquet: dict[str, Any] = {}
-        # One thread per table compresses while the caller parses. More threads would only reorder the rows.
+        # One thread per table compresses while the caller parses. More threads would reorder the rows.
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._pending: dict[str, list[Future[None]]] = {}
         self._partitions: dict[str, list[Partition]] = {}
@@ -77,7 +77,7 @@ class TraceWriter:
         return path
 
     def write(self, table: str, frame: pl.DataFrame) -> None:
-        """Append the rows of `frame` to a table, in order, even if `drain` has closed its file.
+        """Append the rows of `frame` to a table, in order, even after `drain` has closed its file.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class TraceWriter:
         if table not in self._threads:
             self._threads[table] = ThreadPoolExecutor(1, thread_name_prefix=f"tracekit-{table}")
         pending = self._pending.setdefault(table, [])
-        # Two frames in flight per table limit the memory and keep all cores busy.
+        # Two frames in flight per table bound the memory and keep all cores busy.
         while len(pending) >= 2:
             self._wait_one(pending)
         pending.append(self._threads[table].submit(self._append, table, conformed))
@@ -136,7 +136,7 @@ class TraceWriter:
         Parameters
         ----------
         con : DuckDBPyConnection
-            Connection in which `jobs` contains all jobs that the rows belong to, and `nodes` the machines.
+            Connection in which `jobs` has all jobs of the rows, and `nodes` the machines.
         by : function, optional
             Function to use instead of `cut_table`, with the same interface.
 
@@ -228,7 +228,7 @@ class TraceWriter:
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if table not in self._parquet:
             path = self.folder / f"{table}.parquet"
-            # Rows written before the file was closed come first.
+            # Rows from before the file was closed come first.
             closed = path.replace(self.scratch / f"{table}-closed.parquet") if path.is_file() else None
             self._parquet[table] = parquet_writer(table, path, rows.schema)
             if closed is not None:

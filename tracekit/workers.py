@@ -1,4 +1,4 @@
-"""Other machines or processes that do work for this process."""
+"""Other machines or processes that work for this process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class Workers(Protocol):
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """Yield the result of `work` for each item, in the order of the items.
 
-        Work and items are pickled. If a worker dies, another worker repeats its item. Work may therefore start more
-        than once, but only one call's result counts. Only a few items are processed before their results are taken.
-        Closing the generator abandons the others.
+        Work and items are pickled. If a worker dies, another repeats its item, so work may start more than once, but
+        only one result counts. Only a few items run ahead of the caller. Closing the generator abandons the rest.
 
         Raises
         ------

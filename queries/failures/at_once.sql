@@ -6,7 +6,7 @@
 -- param window_min: 60 | longest time between the starts of two failures that count as simultaneous, in minutes
 -- param shuffles: 199 | number of random shuffles used for the p-value
 -- column cause: text | 'all' or the cause, with the same name for every source; unknown if the source gives none
--- column nodes_of: text | which two nodes can form a pair: any two, two of one cluster, or two of one rack
+-- column nodes_of: text | nodes that can form a pair: any two, two of one cluster, or two of one rack
 -- column chance: text | what is randomized for comparison: times (moved at random) or racks (reassigned at random)
 -- column failures: failures | failures of nodes that can be part of such a pair
 -- column pairs: pairs | pairs of failures of two such nodes that began at most the window apart

@@ -16,7 +16,7 @@
 -- A job is unsuccessful if its status is failed, timeout, node_fail or out_of_memory, as in failures/retries.
 -- gpu_hours_lost is defined as in failures/run_time_to_failure. It covers all failed attempts, including attempts of
 -- jobs that finally completed and of jobs of unknown size. Users with the same name in several clusters count as one.
--- Sorted by GPU-hours lost and then by failed jobs, both in descending order.
+-- Sorted by GPU-hours lost, then by failed jobs, both descending.
 WITH population AS (
     SELECT
         CASE $jobs

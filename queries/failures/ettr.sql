@@ -31,19 +31,19 @@
 -- GPUs, is over, and all these times are known. Productive time is run time without each attempt's start-up and without
 -- the work lost since its last checkpoint. Both are defined as in failures/goodput, except that waits for the last part
 -- of a multi-node job count as start-up; idle GPUs do not reduce productive time. An attempt with an unknown end loses
--- nothing, except with rule=retried if another attempt followed. With interruptions=node, only attempts with the status
+-- nothing, unless rule=retried and another attempt followed. With interruptions=node, only attempts with the status
 -- node_fail or a node_cause are cut short (view attempt_interruptions); all other attempts then lose nothing. ettr is
 -- the ratio of the sums, so long jobs weigh more. Its interval is that of a ratio estimator: 1.96 standard errors by
--- linearization, with jobs assumed to be independent (Cochran, Sampling Techniques, 1977), on the scale of log(ettr /
--- (1 - ettr)), which keeps the interval between 0 and 1. The median gives each job the same weight, and its interval
--- assumes no distribution. The expected ratio models interruptions as a Poisson process whose rate r per node is the
--- same for all jobs. A job on N nodes with R hours of work, start-up u, checkpoints every c hours and a wait of q
--- before each attempt is allocated for S = R + u + r N S (u + c / 2) hours, because each interruption costs a start-up
--- and, on average, half a checkpoint interval. Hence S = (R + u) / (1 - r N (u + c / 2)), and the expected ratio is R /
--- (S + (1 + r N S) q), without the 1 for since=start. For long runs it approaches (1 - r N (u + c / 2)) / (1 + r N q).
--- This is our own first-order derivation for the quantities of that study. R, u, q and N are the means of the class; r
--- is measured over all GPU attempts with known nodes. The formula ignores interruptions that depend on the job more
--- than on its nodes, and work that ends before its first checkpoint.
+-- linearization, assuming independent jobs (Cochran, Sampling Techniques, 1977), on the scale of log(ettr / (1 -
+-- ettr)), which keeps it between 0 and 1. The median gives each job the same weight, and its interval assumes no
+-- distribution. The expected ratio models interruptions as a Poisson process whose rate r per node is the same for all
+-- jobs. A job on N nodes with R hours of work, start-up u, checkpoints every c hours and a wait of q before each
+-- attempt is allocated for S = R + u + r N S (u + c / 2) hours, because each interruption costs a start-up and, on
+-- average, half a checkpoint interval. Hence S = (R + u) / (1 - r N (u + c / 2)), and the expected ratio is R / (S + (1
+-- + r N S) q), without the 1 for since=start. For long runs it approaches (1 - r N (u + c / 2)) / (1 + r N q). This is
+-- our own first-order derivation for the quantities of that study. R, u, q and N are the means of the class; r is
+-- measured over all GPU attempts with known nodes. The formula ignores interruptions that depend more on the job than
+-- on its nodes, and work that ends before its first checkpoint.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

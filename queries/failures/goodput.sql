@@ -23,16 +23,16 @@
 -- rule:
 -- Held GPU time is run time times GPUs of attempts that ended. Each attempt is divided into consecutive phases: queued,
 -- start-up and work. If an attempt was cut short, its work since the last checkpoint is lost; the other work was idle
--- or useful. So nothing counts twice, and the five parts add up to the held GPU time exactly, to the microsecond of a
--- GPU, before they are converted to hours. A part that is NULL counts as 0, so useful GPU time is an upper bound.
--- Queued: until the last part of the multi-node job starts, according to placements (view attempt_phases); the other
--- parts already had their GPUs but could not begin. Start-up: from then to the first sample that shows a GPU of the
--- attempt in use. If all samples are 0, there is no start-up, and all of the time is idle. If samples begin later or
--- never, start-up takes start_up_min, or all the remaining time if that is less. Lost: attempts are cut short as in
--- failures/lost_work. There is a checkpoint every checkpoint_h hours of work, counted from the end of the start-up, so
--- less is lost than in that query. Idle: in the remaining time, samples times their interval, up to all of that time,
--- times 1 - mean use, as in the view attempt_use. For an attempt of a job without samples, the mean use in job_usage
--- applies throughout. Only jobs with GPUs are counted. Size classes come first, then all.
+-- or useful. So nothing counts twice, and the five parts add up exactly to the held GPU time, to the GPU-microsecond,
+-- before conversion to hours. A part that is NULL counts as 0, so useful GPU time is an upper bound. Queued: until the
+-- last part of the multi-node job starts, according to placements (view attempt_phases); the other parts already had
+-- their GPUs but could not begin. Start-up: from then to the first sample that shows a GPU of the attempt in use. If
+-- all samples are 0, there is no start-up, and all of the time is idle. If samples begin later or never, start-up takes
+-- start_up_min, or all the remaining time if that is less. Lost: attempts are cut short as in failures/lost_work.
+-- Checkpoints follow every checkpoint_h hours of work after the start-up, so less is lost than in that query. Idle: in
+-- the remaining time, samples times their interval, up to all of that time, times 1 - mean use, as in the view
+-- attempt_use. For an attempt of a job without samples, the mean use in job_usage applies throughout. Only jobs with
+-- GPUs are counted. Size classes come first, then all.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

@@ -18,16 +18,15 @@
 -- column probability: 0..1 | probability that the node's rate is above `times` times the cluster's
 -- column lemon: true or false | whether probability is at least `least`
 -- rule:
--- Failures and the times between them are those of failures/time_between, over all causes. Noise dominates the record
--- of a node with few failures, so we shrink its rate towards that of the other nodes. The shorter its own record, the
--- stronger the shrinkage. The nodes' rates are assumed to be gamma distributed, with shape a and mean m estimated by
--- maximum likelihood over all nodes, so the number of failures is negative binomial. Given k failures in T hours, the
--- rate of a node is gamma distributed with shape a + k and mean (a + k) / (a / m + T). This is empirical Bayes
--- (Robbins, 1956; Carlin and Louis, 2000). The interval and the probability come from that distribution. If nodes do
--- not differ (a is unbounded), every node has the cluster's rate, and none is a lemon. The cluster's rate is all
--- failures / all hours. If a repair does not help, failures follow each other on one node, and they count like any
--- others. Unlike failures/by_node, this query uses records of machines, not of jobs. Sorted by probability, most likely
--- first.
+-- Failures and the times between them are those of failures/time_between, over all causes. The record of a node with
+-- few failures is mostly noise, so its rate is shrunk towards that of the other nodes: the shorter the record, the
+-- more. The nodes' rates are assumed to be gamma distributed, with shape a and mean m estimated by maximum likelihood
+-- over all nodes, so the number of failures is negative binomial. Given k failures in T hours, the rate of a node is
+-- gamma distributed with shape a + k and mean (a + k) / (a / m + T). This is empirical Bayes (Robbins, 1956; Carlin and
+-- Louis, 2000). The interval and the probability come from that distribution. If nodes do not differ (a is unbounded),
+-- every node has the cluster's rate, and none is a lemon. The cluster's rate is all failures / all hours. Repeated
+-- failures after an unsuccessful repair count like any others. Unlike failures/by_node, this query uses records of
+-- machines, not of jobs. Sorted by probability, most likely first.
 SELECT
     node_id,
     cluster,

@@ -8,7 +8,7 @@
 -- param checkpoint_h: 0 | hours between checkpoints of an attempt, or 0 if nothing is saved and all its work is lost
 -- param rule: stated {stated, retried} | attempts whose status marks them as cut short; retried adds attempts with an unknown end that were tried again
 -- column status: text | how the attempts ended; NULL when unknown
--- column cause: text | why one of their nodes went out of service as they ended, otherwise the category of the reason in their log
+-- column cause: text | why one of their nodes went out of service as they ended, or else the category of the reason in their log
 -- column attempts: attempts | attempts that were cut short in this way
 -- column gpu_hours: GPU-hours | allocated to these attempts; NULL if none is known
 -- column lost_gpu_hours: GPU-hours | allocated since the last checkpoint
@@ -19,11 +19,11 @@
 -- Attempts that were cut short are the interrupted attempts of the view attempt_interruptions: their status is failed,
 -- timeout, node_fail, out_of_memory or preempted, or they ended as one of their nodes failed and did not complete.
 -- rule=retried adds attempts of unknown end that another attempt followed. Attempts that completed, were cancelled by
--- the user, or still run lose nothing. Logs do not record checkpoints, so we assume one every checkpoint_h hours from
--- the start of the attempt, at no cost. The next attempt continues from the last checkpoint. The lost GPU time is the
--- run time modulo checkpoint_h, times GPUs, which is 0 if the attempt ends with a checkpoint. A job that failed for
--- good loses the same, because its saved work can be used again; failed_jobs_gpu_hours is the loss if nobody uses it.
--- Start-up time since the last checkpoint counts as lost; failures/goodput excludes it. cause is the cause of the
+-- the user, or still run lose nothing. Logs do not record checkpoints, so the query assumes one every checkpoint_h
+-- hours from the start of the attempt, at no cost. The next attempt continues from the last checkpoint. The lost GPU
+-- time is the run time modulo checkpoint_h, times GPUs, which is 0 if the attempt ends with a checkpoint. This also
+-- applies to jobs that failed for good, whose saved work can be reused; failed_jobs_gpu_hours is the loss if nobody
+-- does. Start-up time since the last checkpoint counts as lost; failures/goodput excludes it. cause is the cause of the
 -- node's failure (the word in the node_events table, or unknown if none was given). Without a node failure, it is the
 -- category that the failures table gives for the attempt's log: infrastructure, engine or user. It is NULL if neither
 -- is known. Sorted by GPU-hours lost in descending order.

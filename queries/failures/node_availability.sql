@@ -11,7 +11,7 @@
 -- column availability_share: share | 1 - down_h / observed_h; NULL if the trace covers no time
 -- rule:
 -- The observed time runs from the first to the last of the times in jobs, attempts and node_events. It is the same for
--- every node, because the trace does not show when a node was bought. The nodes are those in the nodes and node_events
+-- every node, because the trace does not show when nodes were bought. The nodes are those in the nodes and node_events
 -- tables, so a node that never failed counts as available if the source lists it. An event without an end lasts to the
 -- end of the observed time. A degraded node still takes jobs, so it is available. Sorted by availability, lowest first.
 WITH by_node AS (

@@ -11,7 +11,7 @@
 -- column mean_h: hours | mean over the events that ended; NULL if none did
 -- rule:
 -- The repair time runs from the start of an event to its end. An event without an end lasts at least to the last time
--- in node_events and counts as right-censored; excluding it would make repairs look quicker than they are. An event
+-- in node_events and counts as right-censored; excluding it would make repairs look faster than they are. An event
 -- within another event of the same node counts separately. Degraded nodes are excluded. The Kaplan-Meier estimate
 -- follows Kaplan and Meier (1958); its q-quantile is the first time at which the share still out of service is 1 - q or
 -- less.

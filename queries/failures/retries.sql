@@ -12,8 +12,8 @@
 -- rule:
 -- A job's retries are its attempts minus one; jobs that never started are excluded from the mean. A job is unsuccessful
 -- if its status is failed, timeout, node_fail or out_of_memory; a missing or 'unknown' status is not known. Running and
--- waiting jobs have a known status and do not count as unsuccessful. Jobs of unknown size are excluded. A log with one
--- status per job does not show why an earlier attempt ended, so a retry may follow a preemption.
+-- waiting jobs have a known status and do not count as unsuccessful. Jobs of unknown size are excluded. If a log has
+-- one status per job, it does not show why earlier attempts ended, so a retry may follow a preemption.
 SELECT
     gpu_class,
     count(*) AS jobs,

@@ -28,16 +28,15 @@
 -- that overlap or adjoin count as one. Each cause has its own process on every node. Its clock starts with the log, or
 -- when the node is back from the last failure with that cause, and stops at the end of the log (right-censored). Nodes
 -- that never failed count with the whole log if the nodes table lists them. The log is the observed time of
--- failures/node_availability. We do not know how long a node had been working when the log began, so we assume 0. This
--- is correct for a constant rate; if nodes fail rarely, it pulls the Weibull shape towards 1. A failure at the first
--- moment of the log does not count. A failure without an end closes the time before it, and no new time begins.
--- Quantiles follow Kaplan and Meier (1958), over the times of all nodes. All laws are fitted to the same times by
--- maximum likelihood, so their AICs can be compared; a lower AIC is better. The gamma law gives negative binomial
--- numbers of failures (Greenwood and Yule, 1920). The preferred law is the one with the lowest AIC if that is at least
--- 4 below the exponential law's (Burnham and Anderson, 2002), and otherwise the exponential law. If nodes differ, their
--- pooled times look as if the rate fell over time. The laws with differing nodes recognize that long times come from
--- the same nodes; the Weibull law does not. 'all' comes first, followed by the causes in order of their number of
--- events.
+-- failures/node_availability. A node's working time before the log is unknown and assumed to be 0. This is correct for
+-- a constant rate; if nodes fail rarely, it pulls the Weibull shape towards 1. A failure at the first moment of the log
+-- does not count. After a failure without an end, no new time begins. Quantiles follow Kaplan and Meier (1958), over
+-- the times of all nodes. All laws are fitted to the same times by maximum likelihood, so their AICs can be compared; a
+-- lower AIC is better. The gamma law gives negative binomial numbers of failures (Greenwood and Yule, 1920). The
+-- preferred law is the one with the lowest AIC if that is at least 4 below the exponential law's (Burnham and Anderson,
+-- 2002), and otherwise the exponential law. If nodes differ, their pooled times look as if the rate fell over time. The
+-- laws with differing nodes account for this; the Weibull law does not. 'all' comes first, followed by the causes in
+-- order of their number of events.
 SELECT
     cause,
     nodes,

@@ -14,8 +14,8 @@
 -- rule:
 -- relaxation is node_count / ceil(gpu_count / gpus_per_node) for the job's first attempt. Only jobs with GPUs are
 -- counted; jobs of unknown size or on an unknown number of nodes are excluded. The first wait is that of
--- locality/delay_by_spread. A relaxation below 1 means that the nodes have more than gpus_per_node GPUs. If processes
--- without a GPU have nodes of their own, as PAI's parameter servers do, these nodes also count.
+-- locality/delay_by_spread. A relaxation below 1 means that the nodes have more than gpus_per_node GPUs. Nodes of
+-- processes without a GPU, such as PAI's parameter servers, also count.
 WITH relaxed AS (
     SELECT
         j.gpu_class,

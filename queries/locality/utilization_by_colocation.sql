@@ -17,12 +17,12 @@
 -- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. Each
 -- sample is classified separately, so an attempt can have samples of both kinds. A job occupies a node from
 -- floor_to_minute(start) up to the end of its attempt (half-open), as defined in the view shared_node_times: attempts
--- of the same job are not neighbours, and neither are attempts without a start or an end. With rule=any_node, all
--- samples of a multi-node job count as colocated while any of its nodes is shared, because the job runs at the pace of
--- its slowest part. With rule=same_node, only the samples on the shared node do. The two rules differ only for attempts
--- on several nodes. Attempts of unknown size are excluded. Times are split into hours, so the joins are equalities and
--- memory stays small. Before the samples are joined, the hours are split again where the attempt becomes colocated or
--- alone. There are few such pieces, and each sample is looked up once.
+-- of the same job, and attempts without a start or end, are not neighbours. With rule=any_node, all samples of a
+-- multi-node job count as colocated while any of its nodes is shared, because the job runs at the pace of its slowest
+-- part. With rule=same_node, only the samples on the shared node do. The two rules differ only for attempts on several
+-- nodes. Attempts of unknown size are excluded. Times are split into hours, so the joins are equalities and memory
+-- stays small. Before samples are joined, the hours are also split where the attempt becomes colocated or alone. There
+-- are few such pieces, and each sample is looked up once.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time
     FROM gpu_utilization
@@ -163,7 +163,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
+-- The value of rank r (from 0) is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

@@ -1,5 +1,5 @@
 -- title: Submissions by hour of the day
--- question: At which hours do people submit jobs?
+-- question: In which hours do people submit jobs?
 -- paper: Helios Fig 2 (SC'21)
 -- tables: jobs
 -- needs: arrivals, hour_of_day

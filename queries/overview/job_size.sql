@@ -14,7 +14,7 @@
 -- rule:
 -- With gpu_time=attempts, GPU time is the sum of run_s * gpu_count over the attempts. With gpu_time=with_gaps, it is
 -- run_s * gpu_count of the job, which includes gaps between attempts. The class is that of jobs.gpu_count. Jobs of
--- unknown size have a row of their own.
+-- unknown size have their own row.
 WITH by_class AS (
     SELECT
         gpu_class,

@@ -25,15 +25,14 @@
 -- column jobs: number | waits and ended: jobs; used: samples, each counted as the GPUs it covers; other kinds: NULL
 -- column amount: see kind | waits: sum of the waits [s]; ended, held, waiting, owned: GPU*s; used: sum of utilization [%]; time: length [s]
 -- rule:
--- Jobs are counted twice: once by cluster, tenant, partition, GPU model and size, and once, for some users, by cluster
--- and user. In both cases the rows add up: the rows for one part of the cluster and one part of the time give the
--- numbers for those parts, and all rows together give the numbers of overview/through_time. Spans are those of the view
--- page_spans. waits: jobs with GPUs (all jobs if no job in the trace has any), by the span of their submission. ended:
--- jobs whose GPU time is known, by the span of their end. held and waiting: the time for which attempts had GPUs and
--- the time for which jobs waited for GPUs, per span, within the intervals that queuing/gpu_time_held counts. An
--- interval belongs to the span in which it begins. owned: the clusters' capacity in these intervals. used: samples of
--- all GPUs with telemetry, allocated or not. A sample of a part of a GPU is weighted by the size of that part. time:
--- how much of each span these intervals cover.
+-- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and for some users by cluster and user. In
+-- both cases rows add up: those for one part of the cluster and of the time give the numbers for that part, and all
+-- rows together give the numbers of overview/through_time. Spans are those of the view page_spans. waits: jobs with
+-- GPUs (all jobs if no job in the trace has any), by the span of their submission. ended: jobs whose GPU time is known,
+-- by the span of their end. held and waiting: the time for which attempts had GPUs and jobs waited for GPUs, per span,
+-- within the intervals of queuing/gpu_time_held. An interval belongs to the span in which it begins. owned: the
+-- clusters' capacity in these intervals. used: samples of all GPUs with telemetry, allocated or not. A sample of a part
+-- of a GPU is weighted by the size of that part. time: how much of each span these intervals cover.
 WITH moment AS (
     SELECT
         p.first AS since,

@@ -17,7 +17,7 @@
 -- rule:
 -- With gpu_time=attempts, GPU time is the sum of run_s * gpu_count over the attempts. With gpu_time=with_gaps, it is
 -- run_s * gpu_count of the job, which includes gaps between attempts. Jobs with GPUs have a gpu_count above 0, and jobs
--- without GPUs have 0. Running and waiting jobs are included, but their time adds nothing until it is known.
+-- without GPUs have 0. Running and waiting jobs are included, but add no time until it is known.
 WITH by_status AS (
     SELECT
         status,

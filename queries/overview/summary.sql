@@ -10,19 +10,19 @@
 -- column unit: text | unit of the value
 -- rule:
 -- Every metric has a row; an unknown metric is NULL, never 0. gpu_jobs, cpu_jobs: gpu_count above 0, equal to 0;
--- jobs_of_unknown_size: no gpu_count. users and vcs: distinct names; {tenant.many} of different clusters count separately.
--- pools: parts of clusters whose partitions share no nodes. attempts: rows of attempts, including derived ones. gpus_listed: the node list, or else the largest total in the
--- capacity table; a sum of quotas is not a number of machines. gpus_observed: see the view node_gpus. gpu_hours: sum
--- over attempts of run_s * gpu_count / 3600, or as the parameter says. run_s and queue_s: over all jobs of any size
--- whose value is known; queue_s is first start minus submission. completed_share: jobs completed / all jobs;
--- unknown_status_share: jobs with an unknown status / all jobs. gpu_mean_queue_s to gpu_unknown_status_share cover jobs
--- with GPUs (gpu_count above 0), and cpu_median_queue_s to cpu_completed_share cover CPU jobs (gpu_count 0). Each uses
--- the jobs of that kind whose value is known; shares are relative to all jobs of that kind. gpu_failed_share: jobs with
--- the status failed. gpu_timeout_share: jobs with the status timeout, which failed does not include. days_covered: last
--- submission minus first submission. impossible_times: number of impossible times in the log; they count as unknown
--- here. hour_in_doubt_times: times for which a clock change leaves two possible instants. gpu_hours_in_doubt: the
--- resulting uncertainty of gpu_hours, which is the sum of (latest - earliest) * GPUs over the attempts whose run time
--- counts.
+-- jobs_of_unknown_size: no gpu_count. users and vcs: distinct names; {tenant.many} of different clusters count
+-- separately. pools: parts of clusters whose partitions share no nodes. attempts: rows of attempts, including derived
+-- ones. gpus_listed: the node list, or else the largest total in the capacity table; a sum of quotas is not a number of
+-- machines. gpus_observed: see the view node_gpus. gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the
+-- parameter says. run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus
+-- submission. completed_share: jobs completed / all jobs; unknown_status_share: jobs with an unknown status / all jobs.
+-- gpu_mean_queue_s to gpu_unknown_status_share cover jobs with GPUs (gpu_count above 0), and cpu_median_queue_s to
+-- cpu_completed_share cover CPU jobs (gpu_count 0). Each uses the jobs of that kind whose value is known; shares are
+-- relative to all jobs of that kind. gpu_failed_share: jobs with the status failed. gpu_timeout_share: jobs with the
+-- status timeout, which failed does not include. days_covered: last submission minus first submission.
+-- impossible_times: number of impossible times in the log; they count as unknown here. hour_in_doubt_times: times with
+-- two possible instants because of a clock change. gpu_hours_in_doubt: the resulting uncertainty of gpu_hours, which is
+-- the sum of (latest - earliest) * GPUs over the attempts whose run time counts.
 WITH job_totals AS (
     SELECT
         count(*) AS jobs,

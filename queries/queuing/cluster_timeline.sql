@@ -18,9 +18,9 @@
 -- rule:
 -- Sums over the {tenant.many} of queuing/timeline (see there). A cluster's capacity is the number of GPUs in its node
 -- list. If there is no list, the capacity is the total in the trace (a row of the capacity table without {tenant.a}).
--- Without a total, it is the sum of its {tenant.many}' quotas, which are not machines; without quotas, it is the most
--- GPUs that the cluster's jobs used at one time. GPUs do not count while node_events lists their node as down, drained
--- or in maintenance and no job uses them. The note next to the result names the source.
+-- Without a total, it is the sum of its {tenant.many}' quotas, which are not machines; without quotas, the most GPUs
+-- that the cluster's jobs used at one time. Unused GPUs do not count while node_events lists their node as down,
+-- drained or in maintenance. The note next to the result names the source.
 SELECT
     time,
     cluster,

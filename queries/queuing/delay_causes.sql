@@ -20,10 +20,10 @@
 -- interval fragmentation_share: proportion of waits
 -- rule:
 -- Each moment of a wait for g GPUs in the {tenant.one} v has one cause. The cause is fair share while (GPUs of v in
--- use) + g > (quota of v). Otherwise it is fragmentation while g GPUs could not be placed on the fewest nodes that fit
--- them, and other at all other times. The counts classify each wait by its main cause, and the last three columns add
--- up seconds; Philly uses both. Quotas are rarely published. The note next to the result names the source, and says if
--- it is a proxy. Waits of 0 s, unknown waits, and jobs of unknown size are excluded.
+-- use) + g > (quota of v); otherwise fragmentation while g GPUs do not fit on the fewest nodes that can hold them;
+-- otherwise other. The counts classify each wait by its main cause, and the last three columns add up seconds; Philly
+-- uses both. Quotas are rarely published. The note next to the result names the source, and says if it is a proxy.
+-- Waits of 0 s, unknown waits, and jobs of unknown size are excluded.
 SELECT
     gpu_class,
     count(*) AS waits,

@@ -35,9 +35,9 @@
 -- column p99_s: s | 99th percentile
 -- column p100_s: s | longest
 -- rule:
--- Only jobs with GPUs are counted, whatever their status. Run times are those of queuing/run_time. The wait of a job is
--- the time from its submission to its first start, as on the first screen; queuing/queue_delay has the queueing delay
--- per attempt. The percentiles are points on the distribution curve; they interpolate linearly between the two nearest
+-- Only jobs with GPUs are counted, with any status. Run times are those of queuing/run_time. The wait of a job is the
+-- time from its submission to its first start, as on the first screen; queuing/queue_delay has the queueing delay per
+-- attempt. The percentiles are points on the distribution curve; they interpolate linearly between the two nearest
 -- values. Clusters have rows if there are several, and so do tenants. The tenants with the most values of a measure get
 -- rows; ties are broken by name.
 WITH one AS (

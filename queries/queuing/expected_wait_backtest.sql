@@ -4,7 +4,7 @@
 -- tables: jobs
 -- needs: queueing
 -- param level: 0.8 | share of the waits that an interval should cover
--- param window: 100 | maximum number of similar jobs to use, those in the most similar states of the queue
+-- param window: 100 | maximum number of similar jobs to use (those with the most similar queues)
 -- param least: 20 | minimum number of similar jobs for a forecast
 -- param days: 56 | maximum age of a similar job's wait, in days since it began
 -- param judged_share: 0.5 | share of the jobs that are tested (the latest jobs); the others are used for learning
@@ -13,22 +13,22 @@
 -- column too_few: jobs | of these, jobs without a forecast because too few earlier jobs are similar
 -- column unknown: jobs | jobs that left the queue or the log within the interval without starting
 -- column told: jobs | the other jobs, whose interval can be checked
--- column covered_share: share | waits within the interval / told; a wait equal to an end of the interval counts in part
+-- column covered_share: share | waits within the interval / told; a wait equal to a bound counts in part
 -- column below_share: share | waits below the interval / told
 -- column above_share: share | waits above the interval / told
 -- column inside_share: share | waits between the ends, both included / told
 -- column low_p50_s: s | median of the lower ends
--- column high_p50_s: s | median of the upper ends; an unknown upper end counts as longer than any known one
+-- column high_p50_s: s | median of the upper ends; an unknown one counts as longer than any known one
 -- interval inside_share: proportion of told
 -- rule:
 -- For each of the last jobs of the history, the query computes the interval that would have been forecast when the job
 -- began to wait, using only what was known at that moment. It then checks whether the job's wait fell into this
--- interval (timeline expected_waits). covered_share should match level. If many waits are equal, such as 0 s, an end of
--- the interval falls in the middle of them, and the waits beyond the quantile count as missed. inside_share counts all
--- of these waits as covered, so it is at least the share of the most frequent wait. For example, if 97 of 100 jobs
--- start at once, inside_share is at least 97 percent at any level.
+-- interval (timeline expected_waits). covered_share should match level. If many waits are equal, such as 0 s, a bound
+-- falls among them, and the waits beyond the quantile count as missed. inside_share counts all of them as covered, so
+-- it is at least the share of the most frequent wait. For example, if 97 of 100 jobs start at once, inside_share is at
+-- least 97 percent at any level.
 WITH judged AS (
-    -- Decimal numbers are used because their sums do not depend on the order of the rows.
+    -- Use decimal numbers, because their sums do not depend on row order.
     SELECT *, CAST(below AS DECIMAL(38, 9)) AS under, CAST(above AS DECIMAL(38, 9)) AS over_
     FROM expected_waits
     WHERE judged

@@ -14,12 +14,12 @@
 -- rule:
 -- Sums over the intervals of queuing/cluster_timeline (see there). held_share: GPU time allocated / GPU time owned.
 -- held_gpus: the mean number of GPUs allocated. Both use only intervals that end by the last submission, because later
--- intervals show the logged jobs draining, not how full the cluster was. If no interval ends by then, all are used. If
--- the capacity of a cluster is unknown, held_share excludes that cluster. owned_gpus: the mean capacity of the clusters
--- over the whole trace. held_gpu_hours: GPU time allocated over the whole trace; NULL for a trace of one interval.
--- running_gpu_hours: the part of it allocated to attempts that still run. They count from their start to the last
--- moment in the trace, or to an earlier time: the time limit that they passed, or the later run that has their GPUs
--- (see the view open_attempts). gpu_hours of overview/summary excludes this part.
+-- intervals show the logged jobs draining, not how full the cluster was. If none ends by then, all are used. held_share
+-- excludes clusters of unknown capacity. owned_gpus: the mean capacity of the clusters over the whole trace.
+-- held_gpu_hours: GPU time allocated over the whole trace; NULL for a trace of one interval. running_gpu_hours: the
+-- part of it allocated to attempts that still run. They count from their start to the last moment in the trace, or only
+-- to the time limit that they exceeded or to a later run on their GPUs (see the view open_attempts). gpu_hours of
+-- overview/summary excludes this part.
 WITH load AS (
     SELECT
         time,

@@ -17,9 +17,9 @@
 -- rule:
 -- The query compares jobs with GPUs within one {tenant.one}. A start at s of a job queued at q is out of order if
 -- another job was queued before q and left the queue after s. The start is harmless if even the smallest overtaken job
--- could not have been placed at s, because the {tenant.one}'s quota had no room for it or because it did not fit on the
--- fewest nodes that can hold it. If the trace has no nodes, only the quota counts. The note next to the result names
--- the quota's source. A job still pending at the end of the trace has waited through all starts.
+-- could not have started at s, because of the {tenant.one}'s quota or because it did not fit on the fewest nodes that
+-- can hold it. If the trace has no nodes, only the quota counts. The note next to the result names the quota's source.
+-- A job still pending at the end of the trace counts as waiting until then.
 SELECT
     gpu_class,
     count(*) FILTER (WHERE started) AS starts,

@@ -18,9 +18,9 @@
 -- (slurm.schedmd.com/job_reason_codes.html): limit (Assoc*, QOS* and Max*PerAccount limits of accounts and QOS,
 -- partition limits, the array's own limit), dependency, begin time, held (by user or administrator), nodes (down,
 -- reserved, not available), contention (Resources, Priority, licenses, burst buffers), other (other words in the
--- manual) and unlisted (words that are not in the manual). Slurm's accounting keeps the last limit or condition. If
--- only resources or priority delayed a job, it keeps no word; these jobs form the group none. A log without any reason
--- words gives no rows.
+-- manual) and unlisted (words that are not in the manual). Slurm's accounting keeps only the last limit or condition,
+-- and no word for jobs delayed only by resources or priority; these form the group none. A log without any reason words
+-- gives no rows.
 WITH started AS (
     SELECT
         wait_reason,

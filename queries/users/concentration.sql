@@ -13,8 +13,8 @@
 -- column cpu_time_share: share | the same for CPU time, of CPU jobs or of all jobs, depending on cpu_time
 -- column all_cpu_time_share: share | the same for the CPU time of all jobs, including GPU jobs
 -- rule:
--- The n users are all users with a job, even if they have only CPU jobs or no known time. Each curve ranks the users by
--- its own share, so the two numbers of a row may describe different users. GPU time is run time times GPUs; CPU time is
+-- The n users are all users with a job, even if they have only CPU jobs or no known time. Each curve has its own
+-- ranking of users, so the numbers in a row may describe different users. GPU time is run time times GPUs; CPU time is
 -- run time times CPUs. cpu_time_share excludes the CPU time of GPU jobs, except with cpu_time=all_jobs;
 -- all_cpu_time_share always includes it. With x=share, the k heaviest users are k / n of all users. The paper's
 -- notebook places the heaviest user at 0 instead. Jobs without a user are excluded. Users with the same name in several

@@ -9,10 +9,10 @@
 -- column queue_hours: hours | total wait of these jobs; NULL when none is known
 -- column completed_share: share | completed jobs / jobs with a known status; NULL when there is none
 -- rule:
--- Only jobs with GPUs are counted, whatever their status. Every period in the queue is a wait, as in
--- queuing/queue_delay; for a job that ran once, this is the paper's queue time. Running and waiting jobs count as jobs
--- with a known status that have not completed. Users with the same name in several clusters count as one. Sorted by
--- queue_hours in descending order.
+-- Only jobs with GPUs are counted, with any status. Every period in the queue is a wait, as in queuing/queue_delay; for
+-- a job that ran once, this is the paper's queue time. Running and waiting jobs count as jobs with a known status that
+-- have not completed. Users with the same name in several clusters count as one. Sorted by queue_hours in descending
+-- order.
 WITH by_job AS (
     SELECT
         a.job_id,

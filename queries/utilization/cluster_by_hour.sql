@@ -1,5 +1,5 @@
 -- title: Use of the cluster by hour of the day
--- question: At which hours are GPUs allocated, busy, and requested?
+-- question: In which hours are GPUs allocated, busy and requested?
 -- paper: Helios Fig 2 (SC'21)
 -- tables: jobs, attempts
 -- also: gpu_utilization, capacity, nodes
@@ -23,9 +23,9 @@
 -- the last submission, jobs only drain, which lowers the share. until=last_submission excludes those intervals, as the
 -- report's first screen does. Submissions are divided by the same number of days as in overview/arrivals_by_hour: local
 -- calendar days from the first to the last submission in any cluster, both included. Helios Fig 2b covers jobs with
--- GPUs. Telemetry counts for the cluster that the node list gives for the machine, whether or not a job used the GPU.
--- All samples of whole GPUs have the same weight. A sample of a part of a GPU (MIG) is weighted by the size of that
--- part (see attempt_samples), and is excluded if that size is unknown.
+-- GPUs. Telemetry counts for the machine's cluster in the node list, whether or not a job used the GPU. All samples of
+-- whole GPUs have the same weight. A sample of a part of a GPU (MIG) is weighted by the size of that part (see
+-- attempt_samples), and is excluded if that size is unknown.
 WITH owned AS (
     SELECT
         cluster,
@@ -78,7 +78,7 @@ minutes AS (
 ),
 
 of_parts AS (
-    -- If there is only one cluster, machines that are in no list belong to it.
+    -- If there is only one cluster, unlisted machines belong to it.
     SELECT
         coalesce(o.cluster, CASE WHEN c.number = 1 THEN c.name END) AS cluster,
         CAST(extract(HOUR FROM m.time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,

@@ -29,16 +29,16 @@
 -- to the last moment of the trace, or to the earlier time given by the view open_attempts. A time that contradicts its
 -- neighbours counts as unknown and adds nothing. Covered (known use), used and idle GPU-hours come from the view
 -- attempt_use. Used GPU-hours are the covered ones times the mean SM activity, or times the mean utilization if SM
--- activity was not sampled. The other covered GPU-hours are idle, so held = used + idle + unknown. This is the usual
--- 'GPU-hours times (1 - utilization)', not the time at 0 percent. GPU-hours of attempts that failed or were preempted
--- may have been used, so these columns overlap with used and idle. wasted_gpu_h counts each hour once and is a lower
--- bound if little is covered. An attempt failed if its status is failed, node_fail or out_of_memory. Reaching the time
--- limit does not count as a failure here, because saved work remains. With rule=retried, an attempt with an unknown end
--- that was tried again counts as failed. An attempt counts by its own end, not by the job's. CPU and memory use come
--- from the view job_host_use and are defined as in Slurm's seff (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem),
--- over jobs for which both values are known and not 0. Values above 1 are possible with hyperthreads or unenforced
--- limits. gpu_model comes from the view job_gpu_models. Users with the same name in several clusters count as one.
--- Sorted by GPU-hours wasted in descending order.
+-- activity was not sampled. The other covered GPU-hours are idle, so held = used + idle + unknown. Idle is the usual
+-- 'GPU-hours times (1 - utilization)', not the time at 0 percent. Failed and preempted attempts may have used their
+-- GPU-hours, so these columns overlap with used and idle. wasted_gpu_h counts each hour once, and is a lower bound if
+-- little is covered. An attempt failed if its status is failed, node_fail or out_of_memory. Reaching the time limit is
+-- not a failure here, because saved work remains. With rule=retried, an attempt with an unknown end that was tried
+-- again counts as failed. An attempt counts by its own end, not by the job's. CPU and memory use come from the view
+-- job_host_use and are defined as in Slurm's seff (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem), over jobs for
+-- which both values are known and not 0. Values above 1 are possible with hyperthreads or unenforced limits. gpu_model
+-- comes from the view job_gpu_models. Users with the same name in several clusters count as one. Sorted by GPU-hours
+-- wasted in descending order.
 WITH population AS (
     SELECT
         CASE $jobs

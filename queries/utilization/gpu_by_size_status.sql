@@ -44,7 +44,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the smallest value with more than r samples at or below it.
+-- The value of rank r (from 0) is the smallest value with more than r samples at or below it.
 quantiles AS (
     SELECT
         r.gpu_count,

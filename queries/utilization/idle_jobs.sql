@@ -16,12 +16,11 @@
 -- column wasted_gpu_h: GPU-hours | GPU-hours of the job's attempts * (1 - mean_pct / 100)
 -- rule:
 -- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. For a
--- job without samples it comes from job_usage: the sum of gpu_util_pct divided by the GPUs of the measured unit. This
--- unit is the instance in placements, otherwise the task, otherwise the whole job, whose sequential steps have equal
--- weight. A job without either is not listed, because its use is unknown. The mean is used for the whole time in which
--- the job had GPUs, even if telemetry covers only part of it. Only jobs with GPUs are listed, and attempts of unknown
--- run time or size are excluded. We chose the defaults of 10 percent and one hour. Sorted by GPU-hours wasted in
--- descending order.
+-- job without samples it comes from job_usage: the sum of gpu_util_pct divided by the GPUs of the measured unit. The
+-- unit is the instance in placements, or else the task, or else the whole job, whose sequential steps have equal
+-- weight. A job without either is not listed, because its use is unknown. The mean applies to the job's whole GPU time,
+-- even if telemetry covers only part of it. Only jobs with GPUs are listed, and attempts of unknown run time or size
+-- are excluded. We chose the defaults of 10 percent and one hour. Sorted by GPU-hours wasted in descending order.
 WITH held AS (
     SELECT
         job_id,

@@ -6,7 +6,7 @@
 -- needs: gpu_count
 -- param n: 20 | maximum number of jobs listed
 -- param min_gpu_h: 1 | minimum GPU-hours of a listed job
--- param idle_pct: 10 | highest mean use at which a job counts as mostly idle, and a GPU as idle while others work, in percent
+-- param idle_pct: 10 | highest mean use of a mostly idle job, and of a GPU that is idle while others work, in percent
 -- param times: 10 | report a job that requested this many times the time, memory or processors that it used
 -- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts with an unknown end that were tried again
 -- column job_id: text | the job
@@ -24,8 +24,8 @@
 -- are covered, and the mean use is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a
 -- use of at most idle_pct and others more. failed, preempted: the GPU-hours of such attempts, if they are at least
 -- min_gpu_h. asked for much more than it used (time limit, memory, processors): completed jobs that used at most 1 /
--- times of the request. This wastes no GPU-hours, but it makes other jobs wait, so jobs with only this reason come
--- last. Sorted by GPU-hours wasted and then held, both in descending order.
+-- times of the request. This wastes no GPU-hours, but makes other jobs wait, so jobs with only this reason come last.
+-- Sorted by GPU-hours wasted and then held, both in descending order.
 WITH ended AS (
     SELECT
         *,

@@ -13,8 +13,8 @@
 -- column sampled_s: s | samples times the interval that a sample of this GPU represents; NULL when the interval is unknown
 -- rule:
 -- One row for each GPU, or part of a GPU, of each attempt that has samples, matched as in attempt_samples. SM activity
--- is the share of the multiprocessors that were busy. It takes precedence over utilization, which is the share of the
--- time in which anything ran on the GPU at all.
+-- is the share of the multiprocessors that were busy. It takes precedence over utilization, which is the share of time
+-- in which anything ran on the GPU.
 WITH counted AS (
     SELECT
         job_id,

@@ -7,12 +7,11 @@
 -- rule:
 -- One row for each row of attempt_outcomes, with all its columns and the three above. A node goes out of service as an
 -- attempt ends if it fails (as in failures/time_between) while the attempt runs or just after. The failure must begin
--- at most ten minutes before the attempt's end and at most five minutes after it, because monitors notice failures late
--- and schedulers wait before they give up on a node. We chose these times. If there are several failures, the first
--- counts; among simultaneous failures of a node, one with a known cause counts. An attempt that completed was not
--- interrupted, whatever happened to its nodes. An attempt that ended badly or was preempted was interrupted, and so was
--- any other attempt that ended as one of its nodes failed. An attempt that its user cancelled without a node failure
--- was not interrupted.
+-- between ten minutes before and five minutes after the attempt's end, because monitors notice failures late and
+-- schedulers wait before they give up on a node. We chose these times. If there are several failures, the first counts;
+-- among simultaneous failures of a node, one with a known cause counts. An attempt that completed was not interrupted,
+-- whatever happened to its nodes. An attempt was interrupted if it ended badly, was preempted, or ended in another way
+-- as one of its nodes failed. An attempt cancelled by its user without a node failure was not interrupted.
 WITH fault AS (
     SELECT
         node_id,

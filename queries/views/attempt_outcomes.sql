@@ -9,8 +9,8 @@
 -- rule:
 -- One row for each row of attempt_gpu_time whose job is known, with all its columns and the five above. A bad end is
 -- failed, timeout, node_fail or out_of_memory, as in job_classes. If the status is missing or 'unknown', so is the end.
--- Philly has one status per job, so it is unknown how an attempt ended if another followed. Philly's scheduler retries
--- failed jobs, so failed_or_retried takes such an attempt as failed. It may therefore count a preemption as a failure.
+-- Philly has one status per job, so the end of an attempt is unknown if another followed. Philly's scheduler retries
+-- failed jobs, so failed_or_retried counts such attempts as failed, and may count a preemption as a failure.
 SELECT
     a.*,
     j."user",

@@ -5,15 +5,14 @@
 -- column run_us: us | run_s in whole microseconds; NULL when unknown
 -- column queued_us: us | from the start of the attempt to the start of its last part; NULL if the parts have no starts
 -- column sampled: true or false | whether the attempt has samples
--- column begin_sampled: true or false | whether the samples go back to the moment at which the attempt could begin to work
+-- column begin_sampled: true or false | whether the samples go back to when the attempt could begin to work
 -- column first_use_us: us | from that moment to the first sample of a GPU in use; NULL if the samples do not go back that far
 -- rule:
 -- One row for each row of attempt_interruptions, with all its columns and the four above. Parts are the rows of
 -- placements that have a start; for one process on one node, the first row counts. queued_us and first_use_us are never
 -- below 0, and their sum is at most the run time. A sample counts from the beginning of its interval. The attempt could
--- begin to work at its start plus queued_us. Samples go back to that moment if the first comes at most two intervals
--- after it, because telemetry that begins later cannot show when use began. If no sample shows a GPU in use,
--- first_use_us is 0.
+-- begin to work at its start plus queued_us. Samples go back to that moment if the first is at most two intervals
+-- later; telemetry that begins later cannot show when use began. If no sample shows a GPU in use, first_use_us is 0.
 WITH part AS (
     SELECT job_id, attempt, min(start_time) AS start_time
     FROM placements

@@ -13,15 +13,14 @@
 -- rule:
 -- A sample at time t belongs to an attempt if floor_to_minute(start) <= t < end of the attempt, and if the attempt had
 -- that GPU of that node. If any sample in the log is not at a whole minute, the start itself is used, because rounding
--- to minutes would give a job samples of the job before it. Attempts without a start or an end have no samples, and
--- samples without a utilization are excluded. If two attempts claim the same GPU at the same time, they contradict each
--- other, and the sample counts once for each. If an attempt names a GPU twice, its samples count once. The job of a
--- sample is known if the monitor names it or the job had the whole machine. The sample then belongs to the attempt of
--- that job that was running: start <= t < end. Source: the notebook of the Philly traces. A divided GPU (MIG) may have
--- no utilization; its SM activity, if sampled, is used instead. A part whose name begins with its profile has the share
--- of that profile (table gpu_parts): 3g.40gb is 3 of 7 slices, and 2g.12gb of an A30 is 2 of 4. The share of other
--- parts is unknown. Each allocated GPU is split into hours, so the join is an equality on (node, GPU, hour) and memory
--- stays small.
+-- would give a job samples of the previous job. Attempts without a start or an end have no samples, and samples without
+-- a utilization are excluded. If two attempts claim the same GPU at the same time, the sample counts once for each. If
+-- an attempt names a GPU twice, its samples count once. The job of a sample is known if the monitor names it or the job
+-- had the whole machine. The sample then belongs to the attempt of that job that was running: start <= t < end. Source:
+-- the notebook of the Philly traces. A divided GPU (MIG) may have no utilization; its SM activity, if sampled, is used
+-- instead. A part whose name begins with its profile has the share of that profile (table gpu_parts): 3g.40gb is 3 of 7
+-- slices, and 2g.12gb of an A30 is 2 of 4. The share of other parts is unknown. Allocations are split into hours, so
+-- the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
     FROM gpu_utilization

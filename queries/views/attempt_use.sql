@@ -12,7 +12,7 @@
 -- weight. The mean use is that of attempt_gpu_use, weighted by time and part. For a job without any samples, the mean
 -- comes from job_usage if the source measured it (view job_reported_use), and applies to all the job's GPU time. A mean
 -- above 100 counts as
--- 100. If several jobs share a GPU, each job is credited with all of its use.
+-- 100. If several jobs share a GPU, each is credited with all of its use.
 WITH counted AS (
     SELECT
         u.*,

@@ -7,8 +7,8 @@
 -- column changes: true or false | whether the total changed over time
 -- rule:
 -- If the source gives the cluster's total (vc is NULL), this is the largest total. Otherwise it is the largest sum over
--- the {tenant.many}, where the number of a {tenant.one} applies until its next row. A sum of quotas may be larger or
--- smaller than the number of GPUs in the machines.
+-- the {tenant.many}, where a {tenant.one}'s number applies until its next row. A sum of quotas may be larger or smaller
+-- than the number of GPUs in the machines.
 WITH steps AS (
     SELECT
         cluster,

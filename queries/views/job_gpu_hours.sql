@@ -7,8 +7,8 @@
 -- column gpu_hours_with_gaps: GPU-hours | gpu_s_with_gaps in hours
 -- rule:
 -- One row for each row of job_classes, with all its columns and the four above. gpu_s is the GPU time of the job.
--- gpu_s_with_gaps also counts the waits between attempts; other tools use it, so it is included for comparison. An
--- attempt that still runs adds nothing to gpu_s.
+-- gpu_s_with_gaps also counts waits between attempts, for comparison with other tools. An attempt that still runs adds
+-- nothing to gpu_s.
 SELECT
     j.*,
     t.gpu_s,

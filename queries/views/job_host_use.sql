@@ -11,9 +11,9 @@
 -- rule:
 -- One row for each job with attempts. The definitions follow Slurm's seff: CPU time of all steps / (cores * wall time),
 -- and memory of the largest step / requested memory. Steps are the rows of job_usage without a node whose instance is
--- not in placements. Steps run one after the other, so the memory of the largest counts; the components of a job are
--- summed. Other rows are parts that run side by side, on nodes or as instances, and are summed as well. If a source
--- records the same use in both ways, the larger value counts.
+-- not in placements. Steps run one after the other, so only the largest step's memory counts; components of a job are
+-- summed. Other rows are parts that run in parallel, on nodes or as instances, and are also summed. If a source records
+-- the same use in both ways, the larger value counts.
 WITH instances AS (
     SELECT DISTINCT job_id, instance
     FROM placements

@@ -3,9 +3,9 @@
 -- column job_id: text | the job
 -- column mean_pct: percent | mean utilization of a measured GPU
 -- rule:
--- The mean is the sum of gpu_util_pct in job_usage divided by the GPUs of the measured unit. This unit is the instance
--- in placements, otherwise the task, otherwise the whole job, whose sequential steps have equal weight. One row for
--- each job with both values known. If a source counts more GPUs than the job asked for, the mean may be above 100.
+-- The mean is the sum of gpu_util_pct in job_usage divided by the GPUs of the measured unit. The unit is the instance
+-- in placements, or else the task, or else the whole job, whose sequential steps have equal weight. One row for each
+-- job with both values known. If a source counts more GPUs than the job asked for, the mean may be above 100.
 WITH instances AS (
     SELECT job_id, task, instance, max(gpu_count) AS gpus
     FROM placements

@@ -8,7 +8,7 @@
 -- A job uses GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
 -- Attempts of one job never count twice. Attempts without a start or an end are excluded, because we do not know how
 -- long they were there. So are placements without a GPU. The times of a node follow each other without gaps from its
--- first job on. The count increases at each arrival and decreases at each departure, so no pairs of jobs are compared.
+-- first job on. The count rises at each arrival and falls at each departure, so pairs of jobs need no comparison.
 WITH held AS (
     SELECT
         p.node_id,
@@ -20,7 +20,7 @@ WITH held AS (
     WHERE date_trunc('minute', a.start_time) < a.end_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0)
 ),
 
--- Number of attempts (and placements) of one job that run on the node; more than one counts as one.
+-- Number of attempts (and placements) of one job on the node; several count as one.
 job_steps AS (
     SELECT node_id, job_id, time, sum(change) AS change
     FROM (

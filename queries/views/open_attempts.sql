@@ -7,14 +7,13 @@
 -- column lost: text | why this time is before the end of the trace: limit or excluded; NULL if the attempt runs to the end
 -- rule:
 -- One row for each attempt with a start, no end and the status running. It counts as running to the last moment of the
--- trace, with two exceptions, because schedulers lose the ends of some jobs (Slurm: sacctmgr show runawayjobs). limit:
--- the last moment is more than an hour after the attempt's time limit, so the attempt ends at that limit. We chose the
--- hour because schedulers take a while to stop a job, and some let it run over (Slurm: KillWait, OverTimeLimit).
--- excluded: a later run began on one of the attempt's nodes, and the GPUs of both, together with the other allocations
--- there at that time, exceed the GPUs of the node. The attempt then ends as the later run begins. Of several such
--- attempts, the one that began first is removed first. A node has the GPUs listed in the nodes table, or more if a
--- placement shows more; if the number is unknown, nothing is excluded. If you query only some jobs, only runs of these
--- jobs exclude each other.
+-- trace, with two exceptions for ends that schedulers lose (Slurm: sacctmgr show runawayjobs). limit: the last moment
+-- is more than an hour after the attempt's time limit, so the attempt ends at that limit. We chose an hour because
+-- schedulers take a while to stop a job, and some allow overrun (Slurm: KillWait, OverTimeLimit). excluded: a later run
+-- began on one of the attempt's nodes, and the GPUs of both, together with the other allocations there at that time,
+-- exceed the GPUs of the node. The attempt then ends as the later run begins. Of several such attempts, the one that
+-- began first is removed first. A node has the GPUs listed in the nodes table, or more if a placement shows more; if
+-- the number is unknown, nothing is excluded. If you query only some jobs, only their runs exclude each other.
 WITH still AS (
     SELECT
         a.job_id,
@@ -48,7 +47,7 @@ part AS (
 
 opened AS (SELECT node_id, min(since) AS since FROM part GROUP BY node_id),
 
--- For each attempt, the attempts without a bound that began before it, and those with a bound that began after it.
+-- For each attempt: earlier attempts without a bound, and later ones with a bound.
 need AS (
     SELECT
         *,
@@ -124,8 +123,8 @@ level AS (
     FROM moment
 ),
 
--- GPUs in use at each later start: the attempt itself, and attempts that ended later or have no bound and are not
--- older.
+-- GPUs in use at each later start: the attempt's own, and those of attempts that ended later, or that have no bound and
+-- are not older.
 later AS (
     SELECT
         n.node_id,

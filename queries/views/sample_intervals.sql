@@ -6,9 +6,9 @@
 -- column interval_s: s | median gap between consecutive samples of the GPU; NULL when unknown
 -- rule:
 -- In each hour with two or more samples, the gap is (last - first) / (samples - 1). The interval is the median over the
--- hours, so it does not get longer if the monitor was off for a while. Duplicate samples shorten it. The parts of a
--- divided GPU (MIG) are sampled separately, so their gaps are computed separately. If a GPU is sampled once an hour or
--- less, the gap over all its samples is used. If it has a single sample, the median over all GPUs is used.
+-- hours, so an outage of the monitor does not lengthen it. Duplicate samples shorten it. The parts of a divided GPU
+-- (MIG) are sampled separately, so their gaps are computed separately. If a GPU is sampled once an hour or less, the
+-- gap over all its samples is used. If it has a single sample, the median over all GPUs is used.
 WITH hours AS (
     SELECT
         node_id,

@@ -5,7 +5,7 @@
 -- column since: UTC | start, inclusive
 -- column until: UTC | end, exclusive
 -- rule:
--- The periods of node_job_counts in which two or more jobs use GPUs of the node. Attempts of one job do not count as
+-- Periods of node_job_counts in which two or more jobs use GPUs of the node. Attempts of one job do not count as
 -- sharing. The rows of one node neither overlap nor touch.
 WITH node_shared AS (
     SELECT node_id, since AS time, jobs >= 2 AS shared

@@ -8,9 +8,9 @@
 -- column days: days | days from the first to the last submission of the trace; the same in every row
 -- rule:
 -- Hours and days are local to the trace's time zone. The days are all calendar days from the first to the last
--- submission in any cluster, both included, even days without a submission. The counts of all clusters are therefore
--- divided by the same number. Jobs without a submission time are excluded, and hours of a cluster without a submission
--- have no row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
+-- submission in any cluster, both included, even days without a submission. So the counts of all clusters are divided
+-- by the same number. Jobs without a submission time are excluded, and hours of a cluster without a submission have no
+-- row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
 WITH local_times AS (
     SELECT j.cluster, j.gpu_count, j.submit_time AT TIME ZONE 'UTC' AT TIME ZONE z.timezone AS submitted
     FROM jobs AS j

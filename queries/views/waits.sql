@@ -13,7 +13,7 @@
 -- column notebook_wait_s: s | the wait that the published notebook counts for this attempt; NULL when it counts none
 -- rule:
 -- One row for each attempt. The wait is unknown (NULL) if the start of the attempt or the end of the attempt before it
--- is unknown; these rows allow unknown waits to be counted. Waits of 0 s count. No wait is negative, because a start
+-- is unknown; these rows are kept to count unknown waits. Waits of 0 s count. No wait is negative, because a start
 -- before the submission counts as unknown. As in Philly (ATC'19), each period in the queue is one wait. notebook_wait_s
 -- follows the notebook of the Philly traces. An attempt with a known start waited from the end of the last attempt
 -- before it with a known start, or else from the submission. If the start, that end or the submission is unknown, the

@@ -10,8 +10,8 @@
 -- column gpu_hours_share: share | their GPU time / all known GPU time
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- Jobs of every status and size are included, and so are CPU jobs. Jobs with an unknown number of instances have a row
--- of their own; if a source does not record instances, this is the only row. GPU time is defined as in overview/status.
+-- Jobs of every status and size are included, and so are CPU jobs. Jobs with an unknown number of instances have their
+-- own row; if a source does not record instances, it is the only row. GPU time is defined as in overview/status.
 WITH by_gang AS (
     SELECT
         instance_count,

@@ -15,9 +15,8 @@
 -- Jobs of every status are included; jobs of unknown size are excluded. If no GPU time is known for a size, its share
 -- is NULL. With rule=gang, the size is the sum over the job's instances. With rule=instance, it is jobs.gpu_count /
 -- jobs.instance_count, to a millionth of a GPU, which is the request of one instance (or the mean request if they
--- differ). Jobs with an unknown number of instances are then also excluded. A row still counts jobs and the GPU time of
--- all their instances. Studies of PAI count its tasks in this way (unit=task). GPU time is defined as in
--- overview/status.
+-- differ). Jobs with an unknown number of instances are then also excluded. Rows still count jobs, and the GPU time of
+-- all instances. Studies of PAI count its tasks in this way (unit=task). GPU time is defined as in overview/status.
 WITH requests AS (
     SELECT
         CASE WHEN $rule = 'instance' THEN round(gpu_count / nullif(instance_count, 0), 6) ELSE gpu_count END AS gpu_count,

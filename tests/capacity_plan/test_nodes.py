@@ -90,7 +90,7 @@ def test_a_cluster_whose_nodes_stay_is_left_as_it_is() -> None:
     cluster = make_cluster((8, 8), changes=[(7, 1, False), (8, 1, True)])
     assert settled_nodes(cluster) == (cluster, 0)
     assert cluster_of_nodes(cluster.as_nodes(), QuotaTable.none(), "").node_id == cluster.node_id
-    with pytest.raises(UsageError, match="no node that is ever available"):
+    with pytest.raises(UsageError, match="no node of the cluster is ever available"):
         settled_nodes(make_cluster((8,), absent=[0]))
 
 

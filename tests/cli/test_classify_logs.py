@@ -54,7 +54,7 @@ def test_the_summary_counts_trials_and_jobs(logs: Path) -> None:
         ("traceback_from_crash", "user", 1, 0.333333, 1),
     ]
     assert "note: 4 logs read" in result.stderr
-    assert "note: 1 attempts have no sign of a failure in their logs" in result.stderr
+    assert "note: the logs of 1 attempts show no failure" in result.stderr
     table = run("classify-logs", logs).stdout
     assert "gpu_out_of_memory" in table
 

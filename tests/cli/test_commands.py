@@ -90,7 +90,7 @@ def test_ingest_ends_with_the_account_and_the_trace(philly_trace: Path, tmp_path
     assert records == "775 records: 773 kept, 2 rejected"
     assert trace.startswith(f"Trace: {tmp_path / 't'} (601 jobs, 538 attempts, 172 nodes")
     assert "note: format alibaba-openb, by name: " in result.stderr
-    assert "read 'default', ignored gpuspec33, multigpu20" in result.stderr
+    assert "only one pod list is read: 'default', not gpuspec33, multigpu20" in result.stderr
 
 
 def test_info_shows_tables_and_checks_and_as_json_the_manifest(philly_trace: Path) -> None:

@@ -233,7 +233,7 @@ def test_policies_are_listed_with_their_cards() -> None:
     assert re.search(r"^ *srtf +shortest remaining time first; running jobs may be ", listed.stdout, re.MULTILINE)
     card = run("policies", "srtf").stdout
     for part in (
-        "A stopped job later continues where it stopped",
+        "A stopped job later resumes",
         "overhead",
         "skip",
         "M9, ",

@@ -260,7 +260,7 @@ def test_gangs_have_no_gap_where_they_or_all_smaller_jobs_are_not_measured(make_
 
 
 def test_few_gangs_are_not_measured(make_trace: MakeTrace) -> None:
-    with pytest.raises(LackingError, match="No size has ten jobs that ran on two or more nodes"):
+    with pytest.raises(LackingError, match="No size has ten jobs that ran long enough on several nodes"):
         finding(make_trace, gangs((9, 16, 2, 1.5, 0), (10, 8, 1, 1, 0)), "cap-wide-gangs")
 
 

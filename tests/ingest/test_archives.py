@@ -219,14 +219,16 @@ def test_an_archive_bomb_is_refused_before_it_is_read(
     monkeypatch.setattr(archives, "INFLATION_FLOOR", 1000)
     write = write_tar if name.endswith("gz") else write_zip
     write(tmp_path / name, {"log.csv": bytes(1_000_000)})
-    with pytest.raises(SourceError, match=rf"^{name}: inflates to 1,000,000 bytes, more than 3 times its size; raise"):
+    with pytest.raises(
+        SourceError, match=rf"^{name}: decompresses to 1,000,000 bytes, more than 3 times its size; raise"
+    ):
         source_files(tmp_path, 3.0)
 
 
 def test_the_members_of_an_archive_are_measured_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "INFLATION_FLOOR", 1000)
     write_zip(tmp_path / "a.zip", {f"{i}.csv": bytes(900) for i in range(9)})
-    with pytest.raises(SourceError, match=r"^a\.zip: inflates to [\d,]+ bytes, more than 1 times its size"):
+    with pytest.raises(SourceError, match=r"^a\.zip: decompresses to [\d,]+ bytes, more than 1 times its size"):
         source_files(tmp_path, 1.0)
 
 

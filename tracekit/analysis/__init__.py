@@ -1,4 +1,4 @@
-"""Turn logs into a report: ingest, answer every question that the log supports, fit, replay, advise and write pages.
+"""Turn logs into a report: ingest, answer all questions that the log supports, fit, replay, advise and write pages.
 
     tracekit.analyze("logs/", "out")
 

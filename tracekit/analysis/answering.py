@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 HIDDEN_SOURCE = "logs"
-"""Name that replaces the source's real name if names are hidden."""
+"""Name to show for the source if names are hidden."""
 
 
 # Run the steps of an analysis after ingestion: capacity, queries, replays and guidelines.
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
-    """Return the number of GPUs from the requested source, or from the other source if this one is not in the trace."""
+    """Return the number of GPUs from the requested source, or from the other one if the trace lacks it."""
     found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
     if isinstance(found, dict):
         return found
@@ -126,7 +126,7 @@ def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Pr
     if not settings.replay_jobs:
         return None
     twins = Twins(trace.ingested.divided, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
-    _ = twins.given  # a twin file of another Trace stops the analysis here instead of after the queries
+    _ = twins.given  # a twin file of another Trace stops the analysis here, not after the queries
     return twins
 
 
@@ -163,10 +163,10 @@ def advise(
     return answers, info, None if isinstance(document, Fault) else document | {"trace": shorten(name)}
 
 
-# Fit the workload. A large Trace is fitted in a separate process while the other steps run.
+# Fit the workload. For a large Trace, a separate process does this while the other steps run.
 
 LARGE = 500
-"""If there are at least this many jobs, a separate process saves time."""
+"""With at least this many jobs, a separate process saves time."""
 _REPLICATES = 19
 """Number of samples that a report's bootstrap draws, which is enough for a p-value of 0.05."""
 _SCORED = 1
@@ -174,7 +174,7 @@ _SCORED = 1
 
 
 class Fitting:
-    """A context that starts the fit of a Trace and ends the fit's process, if there is one.
+    """A context that starts the fit of a Trace, and ends the fit's process if there is one.
 
     The process writes workload.json to the folder.
     """
@@ -298,7 +298,7 @@ class Answered:
 
 
 def check_settings(source: Path, settings: AnalysisSettings, out: Path, progress: Progress) -> Path | None:
-    """Check the replays, the comparison and the prices before any work, and return the price file if there is one.
+    """Check the replays, the comparison and the prices before any work, and return the price file, if any.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def answer_all(
 ) -> Answered:
     """Open the Trace of a source, answer every question, fit, replay and judge, and return the report's content.
 
-    If a part fails, this is recorded, and the other parts are still made. Only temporary files are written.
+    If a part fails, this is recorded, and the others are still made. Only temporary files are written.
 
     Parameters
     ----------
@@ -389,13 +389,13 @@ def answer_all(
             answers = ask(evidence, progress, capacity, faults)
             bill_lines, bill = bill_answers(trace, prices, answers, evidence.session, faults, settings.by)
             replayed, replay, guidelines = advise(evidence, name, twins, progress, faults)
-            # Import the page code only here, because this takes long and the fit may still be running.
+            # Import the page code only here: this takes long, and the fit may still be running.
             import_module("tracekit.report.page")
             from tracekit.report.data import build_report
             from tracekit.report.parts import PARTS
 
             fits, workload = fitting.answers(faults)
-        # There are too many rows for a table, so the report contains their sums.
+        # There are too many rows for a table, so the report shows their sums.
         parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
         answers = [*(a for a in answers if a.name != PARTS), *bill_lines, *fits, *replayed, *changed]
         words = {"replay": asked.ingested_tenant, "fit": asked.ingested_tenant}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PRICES", "bill_answers", "find_prices"]
 
 PRICES = "prices.toml"
-"""A price file with this name is used automatically if it is in the analyzed folder."""
+"""A price file with this name in the analyzed folder is used automatically."""
 
 _EFFICIENCY = "utilization/efficiency"
 
@@ -53,9 +53,9 @@ def bill_answers(
     faults: Faults,
     by: str | None = None,
 ) -> tuple[list[Answer | Unanswered], Bill | None]:
-    """Return the bill's lines for the report, and the bill, or nothing if there are no prices. The user may set `by`.
+    """Return the bill's lines for the report, and the bill; nothing without prices. The user may set `by`.
 
-    Failed jobs are defined as in the answer on efficiency. `faults` records a failed bill.
+    Failed jobs are those of the answer on efficiency. `faults` records a failed bill.
     """
     if prices is None:
         return [], None

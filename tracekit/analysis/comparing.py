@@ -34,7 +34,7 @@ def is_day(other: str) -> bool:
 
 
 def reads_logs(other: str | None) -> bool:
-    """Return whether the period to compare with is given as raw logs, to which the source format's options apply."""
+    """Return whether the period to compare with is raw logs, to which the source format's options apply."""
     return other is not None and not is_day(other) and home_of(place_of(other)) is None
 
 

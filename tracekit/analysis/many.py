@@ -137,7 +137,7 @@ _ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
 def _folder_names(paths: Sequence[Path]) -> list[str]:
     """Return a readable folder name for each source. The names are unique even if the file system ignores case.
 
-    Names that occur more than once are prefixed with the parent folder and, if this is not enough, numbered.
+    Repeated names are prefixed with the parent folder and, if that is not enough, numbered.
     """
     stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []

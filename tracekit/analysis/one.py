@@ -44,9 +44,9 @@ class Analysis:
     results: Mapping[str, Path]
     """The Parquet file of each answered query, by query name."""
     unanswered: Mapping[str, tuple[str, ...]]
-    """For each of the other queries, by name, the reasons why it has no answer."""
+    """Why each of the other queries has no answer, by name."""
     faults: tuple[Fault, ...] = ()
-    """Parts that could not be made because of an error. All other parts are complete."""
+    """Parts that failed because of an error. All other parts are complete."""
 
 
 @explain_damage()
@@ -154,7 +154,7 @@ def analysis_in(out: Path, answers: Iterable[Answer | Unanswered], faults: tuple
 
 
 def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
-    """Return settings with the part and the tenant with which a Trace was opened.
+    """Return settings with the part and the tenant of an opened Trace.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
         raise UsageError(
             "the twin contains cluster names, but --anonymize replaces them",
             where="--twin",
-            hint="leave out the twin, because analyze makes one",
+            hint="omit the twin; analyze makes one",
         )
     if settings.capacity not in {"listed", "observed"}:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Determine those defaults of query parameters that depend on the trace."""
+"""Choose the defaults of query parameters that depend on the trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_INTERVALS = 20
 """Number of intervals for a log that is too long for hourly intervals, regardless of its number of VCs."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""The test assumes independent attempts, but attempts of one job are dependent, especially on the same node."""
+"""The test assumes independent attempts, but attempts of one job depend on each other, especially on one node."""
 _FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
@@ -39,9 +39,9 @@ class QueryDefaults:
     word: str = ""
     """Source of the report's number of GPUs (see `CapacityInfo`)."""
     published: frozenset[str] = frozenset()
-    """Queries for published numbers about this trace's release, which follow the published definition."""
+    """Queries for published numbers about this trace's release, by the published definition."""
     one_status: bool = False
-    """Whether jobs are retried and the source does not record how their earlier attempts ended."""
+    """Whether jobs have retries and the source does not record how their earlier attempts ended."""
     by: str = "user"
     """Column that splits GPU-hours, if users are unknown."""
     step_s: int | None = None
@@ -112,7 +112,7 @@ def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float |
             given["capacity"] = shape.word
         elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
-            notes.append("runs that were retried count as failed, because the source does not record how they ended")
+            notes.append("retried runs count as failed, because the source does not record how they ended")
         elif query.name == "utilization/efficiency" and param.name == "by":
             given["by"] = shape.by
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:

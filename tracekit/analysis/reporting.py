@@ -108,7 +108,7 @@ class TraceReport:
 
     @property
     def unanswered(self) -> Mapping[str, tuple[str, ...]]:
-        """For each of the other questions, by name, the reasons why it has no answer."""
+        """Why each of the other questions has no answer, by name."""
         return {one.name: one.reasons for one in self._found.answers if isinstance(one, Unanswered)}
 
     @property
@@ -118,7 +118,7 @@ class TraceReport:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Parts that could not be made because of an error. All other parts are complete."""
+        """Parts that failed because of an error. All other parts are complete."""
         return self._found.faults
 
     @property
@@ -244,7 +244,7 @@ def report(
     progress: Progress | None = None,
     **changes: Any,
 ) -> TraceReport:
-    """Answer every question about a Trace, judge it by the guidelines, and return the report without writing files.
+    """Answer all questions about a Trace, judge it by the guidelines, and return the report without writing files.
 
     If a part fails, the others are still made. `TraceReport.faults` lists it, and a message replaces it on the page.
 

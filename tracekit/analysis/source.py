@@ -93,7 +93,7 @@ def refuse_ingesting(settings: AnalysisSettings) -> None:
 
 
 def refuse_replacing_source(source: Path, out: Path) -> None:
-    """Reject an output that would replace its own source, unless this is the copied Trace of an earlier report."""
+    """Reject an output that would replace its own source, except the copied Trace of an earlier report."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
@@ -102,7 +102,7 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
 
 
 def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
-    """Open a Trace, or its part in `limits`, and read everything to find damage before hours of work.
+    """Open a Trace, or its part in `limits`, and read everything, to find damage before hours of work.
 
     Raises
     ------
@@ -183,5 +183,5 @@ def _measured(trace: Trace, writer: TraceWriter, tables: set[str], memory_limit:
     with connect_duckdb(memory_limit) as con:
         for table in tables:
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files_sql(writer.files(table))})")
-        # The meaning of times is a property of the source, so it is the same for every part.
+        # What times mean depends on the source, so it is the same for every part.
         return measure_capabilities(con, tables, frame, trace.ingested_tenant, retries=False) | whole

@@ -1,14 +1,14 @@
-"""The log's jobs in recorded order, and further months of them: whole days, drawn with replacement and joined.
+"""The log's jobs in recorded order, and further months made of whole days drawn with replacement.
 
-A day is 24 hours, counted from the first submission of the log. For a further month, as many days as the log has are
-drawn from the log with replacement, and the days of the month are drawn from these with replacement. The first draw
-stands for the days that the log happens to contain, and the second for the days that the month happens to contain. If
-the log has at least three weeks, a day is replaced only by days at the same position in the week. Some warm-up days
-before the month are drawn in the same way. They fill the cluster and are not measured.
+A day is 24 hours, counted from the first submission of the log. For a further month, the days of the log are resampled
+with replacement, and the days of the month are drawn from this sample with replacement. The first draw models which
+days the log happens to contain, the second which days the month happens to contain. If the log has at least three
+weeks, a day is replaced only by days at the same position in the week. Some warm-up days before the month are drawn in
+the same way. They fill the cluster and are not measured.
 
-With growth g, each day gets the jobs of floor(g) days of the log. From one more day, the jobs of each user are added
-with probability g - floor(g), either all or none. A job without a user is drawn on its own. The expected number of jobs
-per day is therefore g times that of the log, and bursts are as large as in the log.
+With growth g, each day gets the jobs of floor(g) days of the log. From one more day, each user's jobs are added, all or
+none, with probability g - floor(g). A job without a user is drawn separately. So the expected number of jobs per day is
+g times the log's, and bursts are as large as in the log.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
-"""Minimum number of days for drawing by position in the week, so that each position has at least three days."""
+"""Minimum number of days to draw by position in the week: each position then has at least three days."""
 _NEARLY = 0.05
-"""The last day counts as a whole day if at most this much of it is missing [days]."""
+"""Maximum missing part of a last day that counts as whole [days]."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Resample:
     """The log, or one drawn month."""
 
     jobs: Jobs
-    """Jobs sorted by the time from which they compete. Submission times count from the start of the warm-up days."""
+    """Jobs sorted by eligible time. Submission times count from the start of the warm-up days."""
     group: Bools
     """Mask of the window's jobs whose wait counts (n,)."""
     window: Bools
@@ -88,7 +88,7 @@ class DayPool:
         group : array of bool, shape (n,)
             Jobs whose wait counts.
         starts : array of bool, shape (n,)
-            Jobs that the twin starts. Other jobs are excluded, because resampled days cannot shorten their waits.
+            Jobs that the twin starts. Others are excluded, because resampled days cannot shorten their waits.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class DayPool:
         return float((gpus_of(self.jobs) * self.jobs.work_ms.astype(np.float64)).sum()) / 1000 / (self.days * DAY_MS)
 
     def resample(self, number: int | None, growth: float, seed: int) -> Resample:
-        """Return the log in recorded order, or draw a month. The same number and seed draw the same at every growth.
+        """Return the log in recorded order, or draw a month (the same one for a number and seed at every growth).
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:
-    """Draw which of a day's jobs to include (n,). Each user is included with the given probability."""
+    """Draw which of a day's jobs to include (n,). Each user is included with this probability."""
     names, place = np.unique(users, return_inverse=True)
     by_user = (random.random(len(names)) < share)[place]
     alone = random.random(len(users)) < share

@@ -37,8 +37,8 @@ class LoadGrowth:
     offered_share: float
     """Fitted load of the last week / weekly capacity of the cluster's GPUs [1]."""
     fills_after_weeks: float | None
-    """Weeks from the last whole week until the fitted load reaches the cluster's capacity. This is 0 if the load has
-    already reached it, and None if it takes more than ten years.
+    """Weeks from the last whole week until the fitted load reaches the cluster's capacity: 0 if it already has, None if
+    it takes more than ten years.
     """
     fills_low_weeks: float | None
     fills_high_weeks: float | None

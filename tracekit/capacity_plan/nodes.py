@@ -1,4 +1,4 @@
-"""The nodes of a planned cluster, which never join late or leave for good, in any number per GPU model."""
+"""The nodes of a planned cluster, in any number per GPU model. They never join late or leave for good."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
     """Keep all nodes from joining late or leaving for good; return the cluster and the number of changed nodes.
 
-    In a plan, a node is available in the whole window except while it was out of service and came back. A node that is
+    In a plan, a node is available in the whole window, except during outages after which it came back. A node that is
     never available is excluded.
     """
     nodes, changed = [], 0
@@ -55,7 +55,7 @@ def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
     if not changed:
         return cluster, 0
     if not nodes:
-        raise UsageError("the cluster has no node that is ever available", hint="give another capacity")
+        raise UsageError("no node of the cluster is ever available", hint="give another capacity")
     return make_cluster(nodes, _quotas(cluster), cluster.origin), changed
 
 
@@ -77,9 +77,9 @@ def _quotas(cluster: Cluster) -> QuotaTable:
 def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0, quotas_grow: bool = True) -> Cluster:
     """Return a cluster with other numbers of nodes and with all node changes delayed.
 
-    Whole nodes of a model are dropped or repeated in proportion over its racks and VCs, as in `repeated`, until their
-    number equals the capacity. Each group keeps at least one node if there are enough. Copies are out of service when
-    their originals are.
+    Nodes of a model are dropped or repeated, in proportion over its racks and VCs as in `repeated`, until their number
+    equals the capacity. Each group keeps at least one node if there are enough. Copies have the same outages as their
+    originals.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class NodeAxis:
 
     @property
     def now(self) -> int:
-        """Existing number of the nodes that vary."""
+        """Number of existing nodes of the kind that varies."""
         return sum(self.nodes) if self.model is None else self.nodes[self.models.index(self.model)]
 
     def at(self, number: int) -> Capacity:

@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _FEWEST_JOBS = 20
-"""Minimum number of counted jobs in a log. With fewer jobs, drawn days might contain none of them."""
+"""Minimum number of counted jobs in a log. With fewer, drawn days might contain none."""
 _APART = 0.1
-"""A note appears if the mean waits with drawn days and in recorded order differ by more than this [1]. Our choice."""
+"""Difference between the mean waits with drawn days and in recorded order from which a note appears [1] (our
+choice)."""
 _FURTHER = (4, 8)
-"""Multiples of the existing nodes that are tried if no capacity of the grid meets the target."""
+"""Multiples of the existing nodes to try if no capacity of the grid meets the target."""
 _FINE = 0.01
 """Precision of the answer: this share of the nodes [1], or one node."""
 _GRID = 8
@@ -84,7 +85,7 @@ def plan(
     shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> CapacityPlan:
-    """Use a cluster's twin to find waits by number of nodes, and the number of nodes that a target needs.
+    """Find waits by number of nodes in a cluster's twin, and how many nodes a target needs.
 
     >>> import tracekit
     >>> found = tracekit.plan("my-trace", "p90<=1h", jobs_for=["size=8"])  # doctest: +SKIP
@@ -134,7 +135,7 @@ def plan(
     TracekitError
         The Trace, the twin or an option cannot be used, or the twin does not reproduce the log well enough for a plan.
     """
-    kernel()  # fail before the Trace is read in vain
+    kernel()  # fail before reading the Trace
     opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     question = PlanQuestion(
         None if target is None else wait_target(target),
@@ -201,7 +202,7 @@ def plan_cluster(
     progress : Progress, optional
         Reports every resample.
     ledger : Ledger, optional
-        Ledger in which shards share the resamples. It already contains the facts about the Trace and the program.
+        Ledger in which shards share the resamples. It already identifies the Trace and the program.
 
     Raises
     ------
@@ -308,9 +309,9 @@ def _more(
 ) -> list[dict[str, Any]]:
     """Return the effect of additional nodes on the log: all models in proportion or the varying one, then each model.
 
-    The twin is replayed with the nodes that the log has at each time and copies of some of them. The effect on the mean
-    wait is that of `effect_of_times`, as in guidelines, with an interval from drawn months. If quotas hold jobs back,
-    the interval also covers quotas that stay as they are.
+    The twin is replayed with the log's nodes at each time and copies of some of them. The effect on the mean wait comes
+    from `effect_of_times`, as in guidelines, with an interval from drawn months. If quotas make jobs wait, the interval
+    also covers unchanged quotas.
     """
     bench, settings = found.bench, found.settings
     base, jobs = bench.cluster(settings), jobs_of(found)
@@ -345,7 +346,7 @@ def _more(
 
 
 def month_ratios(here: Floats, there: Floats) -> Floats | None:
-    """Return the log ratio of the mean waits with more nodes and today, for each drawn month, or None if none is known.
+    """Return the log ratio of mean waits with more nodes and today, for each drawn month, or None if none is known.
 
     A mean below one second counts as one second, as in `effect_of_times`.
     """
@@ -377,14 +378,14 @@ def _lasting(here: Floats) -> str | None:
     if low <= log <= high or abs(months.mean() - log) <= max(NEAR_S, _APART * log):
         return None
     return (
-        f"all intervals cover only the sampling of this log, because what lasts several days, such as a long queue or "
-        f"a rising load, is lost in drawn days: the twin's mean wait is {duration(float(months.mean()))} "
+        f"all intervals cover only the sampling of this log, because drawn days lose effects that last several "
+        f"days, such as a long queue or a rising load: the twin's mean wait is {duration(float(months.mean()))} "
         f"({duration(low)} to {duration(high)}) with drawn days, and {duration(log)} with the days in recorded order"
     )
 
 
 def _contradictions(here: Floats, recorded: Mapping[str, Any], target: WaitTarget, settled: int) -> list[str]:
-    """Return why the plan and the log disagree on whether today's nodes keep the target, or nothing if they agree."""
+    """Return why the plan and the log disagree on whether today's nodes meet the target, or nothing if they agree."""
     column = f"{target.metric}_wait_s"
     log, twin, planned = recorded[column], recorded[f"twin_{column}"], target_wait(here, target).value
     if log is None or (log <= target.limit_s) == (planned <= target.limit_s):
@@ -398,7 +399,7 @@ def _contradictions(here: Floats, recorded: Mapping[str, Any], target: WaitTarge
     elif settled:
         why = f"in the plan, nodes that joined late or left for good ({settled:,}) are always available"
     else:
-        why = "the plan leaves out jobs of an incomplete last day and jobs that the twin never starts"
+        why = "the plan excludes jobs of an incomplete last day and jobs that the twin never starts"
     waits = " and ".join(
         f"{duration(s) if np.isfinite(s) else 'endless'} in {of}" for of, s in (("the log", log), ("the plan", planned))
     )
@@ -420,13 +421,13 @@ def _assumptions(
             f"{counted(pool.lead, 'warm-up days')} that fill the cluster and are not measured"
         ),
         "nodes": (
-            "additional nodes are copies of existing ones, in proportion over racks and VCs, and out of service when "
-            f"their originals are; quotas grow with the GPUs, limits of users and VCs stay the same{there}"
+            "additional nodes are copies of existing ones, in proportion over racks and VCs, with the same outages; "
+            f"quotas grow with the GPUs, limits of users and VCs do not{there}"
         ),
         "outages": _lost_to_outages(recorded),
         "intervals": (
             f"{percent(interval_share(question.resamples))} of the {question.resamples} drawn months lie inside; "
-            "the intervals by number of nodes do not cover how far the twin is from the log; those of more nodes do"
+            f"the intervals by number of nodes do not include the twin's error; those of more nodes do"
         ),
     }
     if question.growths != (1.0,):
@@ -454,9 +455,9 @@ def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
 def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
     """Return the numbers of nodes to try by default.
 
-    They are eight numbers in equal ratios, plus the existing number. The first is the number that the load fills, but
-    at least a quarter and at most all of the existing nodes. The last is twice the number of existing nodes or twice
-    the number that the load fills, whichever is larger.
+    These are eight numbers in equal ratios, plus the existing number. The first is the number that the load fills,
+    between a quarter and all of the existing nodes. The last is twice the existing nodes or twice the number that the
+    load fills, whichever is larger.
 
     Parameters
     ----------
@@ -496,8 +497,8 @@ def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) ->
         Number of existing nodes.
     target : WaitTarget
     refine : bool
-        Try more numbers of nodes near the answer: higher numbers if no number meets the target, lower numbers if all
-        do, and otherwise numbers between those that do and those that do not.
+        Try more numbers of nodes near the answer: higher ones if none meets the target, lower ones if all do, otherwise
+        those in between.
     """
 
     def waits(values: Floats) -> Ends:

@@ -1,4 +1,4 @@
-"""The question that a plan answers: the longest wait of some jobs, or the share of useful time of a large job."""
+"""The question of a plan: the longest wait of some jobs, or the useful time of a large job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitTarget:
 
     @property
     def text(self) -> str:
-        """The target as written on the command line, with a unit that keeps the number short."""
+        """The target as on the command line, in a unit that keeps the number short."""
         unit = next(u for u in ("d", "h", "min", "s") if self.limit_s % _SECONDS[u] == 0 or u == "s")
         return f"{self.metric}<={self.limit_s / _SECONDS[unit]:.15g}{unit}"
 
@@ -181,7 +181,7 @@ class PlanQuestion:
     group: JobGroup = EVERYONE
     """The jobs whose wait counts."""
     numbers: tuple[int, ...] | None = None
-    """The only numbers of nodes to try, by default the most informative ones (see `default_numbers`)."""
+    """Numbers of nodes to try, by default the most informative ones (see `default_numbers`)."""
     model: str | None = None
     """The GPU model whose nodes vary, or None to vary all models in proportion."""
     growths: tuple[float, ...] = (1.0,)
@@ -252,7 +252,7 @@ class SpareQuestion:
     """The only GPU model whose nodes are used, or None for all nodes."""
     cluster: str | None = None
     resamples: int = 40
-    """Number of random draws, for recorded outages and also for outages drawn with a random shift."""
+    """Number of random draws, both for recorded outages and for outages with a random shift."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -39,9 +39,9 @@ FIGURES = (
 """The figures of one replay of the log or of one drawn month.
 
 A wait is first start minus submission [s], over the counted jobs submitted in the window. It is infinite if a job that
-decides the figure never starts, and NaN if the month has no counted jobs. within_target_share: share of these jobs
-that start within the target [1]. never_start_share: share of these jobs that never start [1]. held_share: GPU time
-allocated in the window / GPU time of the available nodes [1]. waiting_hours_per_day and jobs_per_day cover all jobs.
+determines it never starts, and NaN if the month has no counted jobs. within_target_share: share of these jobs that
+start within the target [1]. never_start_share: share of these jobs that never start [1]. held_share: GPU time allocated
+in the window / GPU time of the available nodes [1]. waiting_hours_per_day and jobs_per_day cover all jobs.
 offered_gpus: see `Resample`."""
 
 
@@ -54,8 +54,8 @@ def figure(values: Floats, name: str) -> Floats:
 def target_wait(values: Floats, target: WaitTarget) -> Ends:
     """Return the target's wait in the log, with the interval for a further month [s].
 
-    The wait is infinite if any job never starts, whether or not it is in the group. A cluster on which some jobs can
-    never run meets no target, no matter how short the other waits are.
+    The wait is infinite if any job never starts, even outside the group: a cluster on which some jobs can never run
+    meets no target.
     """
     endless = np.isinf(figure(values, "waiting_hours_per_day"))
     return log_among(np.where(endless, np.inf, figure(values, f"{target.metric}_wait_s")))
@@ -73,7 +73,7 @@ class PlannedRun(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that distinguish this run from others, regardless of where files are."""
+        """The facts that distinguish this run from others, independent of file paths."""
         return self._asdict() | {"policy": policy_facts(self.policy)}
 
 
@@ -170,7 +170,7 @@ class PlanReplays:
     pool : ProcessPool
         Processes that run `PlanBasis.figures`.
     ledger : Ledger
-        Ledger that stores the resamples of each step as runs. It already contains the facts that all steps share.
+        Ledger that stores the resamples of each step as runs. It already identifies everything that all steps share.
     resamples : int
         Number of drawn months.
     progress : Progress

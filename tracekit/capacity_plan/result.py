@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 PLAN_NAME = "plan.json"
 _COVERED = (
-    "the intervals of the answer and of the table cover a further month of such days; those of more nodes cover only "
-    "the sampling of this log and the error of the simulation"
+    "the intervals of the answer and the table cover a further month of such days; those of more nodes cover only "
+    "the sampling of this log and the simulation's error"
 )
 _VERDICTS = {True: "kept", False: "missed"}
 TWIN = "twin"
@@ -50,9 +50,9 @@ class NodesAnswer:
     found: Answer
     """Waits by number of nodes [s], or infinite if a job never starts."""
     full: bool
-    """Whether jobs request at least all GPUs of these nodes, so waits grow for as long as that load lasts."""
+    """Whether jobs request at least all GPUs of these nodes, so that waits grow as long as this load lasts."""
     fixed: Answer | None = None
-    """The answer if quotas stay as they are, or None if no quotas hold jobs back."""
+    """The answer for unchanged quotas, or None if no quota makes jobs wait."""
 
     def sentence(self, target: WaitTarget, who: str, what: str = "nodes") -> str:
         """Return the answer in words.
@@ -63,7 +63,7 @@ class NodesAnswer:
         who : str
             The jobs whose wait counts.
         what : str
-            Plural name of the things that are counted.
+            Plural name of what is counted.
         """
         found, fixed = self.found, self.fixed
         kept = f"{target.words} for {who}"
@@ -72,7 +72,7 @@ class NodesAnswer:
             there = counted(found.best_number, what)
             text = f"no number up to {counted(found.most, what)} keeps {kept}; the best is {best}, with {there}"
         else:
-            full = ", but the load fills them, so waits would grow beyond this period" if self.full else ""
+            full = ", but the load fills them, so waits would keep growing after this period" if self.full else ""
             text = f"{_number(found, what)} {'keeps' if found.number == 1 else 'keep'} {kept}{full}"
         if fixed is None or (fixed.number, fixed.low, fixed.high) == (found.number, found.low, found.high):
             return text
@@ -105,7 +105,7 @@ class CapacityPlan:
     assumptions: dict[str, dict[str, Any]]
     caveats: tuple[str, ...]
     lasting: str | None
-    """Why the intervals cover only the sampling of this log, or None if they also cover a further month."""
+    """Why the intervals cover only the sampling of this log, or None if they cover a further month."""
 
     @property
     def sentences(self) -> list[str]:
@@ -253,8 +253,8 @@ def capacity_row(
     The keys policy, growth, nodes, gpus and by_model (NULL if there is only one model) identify the capacity. The keys
     mean, p50, p90 and p99_wait_s, within_target_share and held_share are those of the log's jobs in recorded order,
     with the ends of the intervals for a further month (_low_s and _high_s, or _low and _high). A wait is NULL if jobs
-    that decide it never start. The other keys are meets_target, jobs_per_day, gpus_up (mean GPUs of nodes in service),
-    offered_share (requested GPU time / GPU time of the GPUs up, or NULL if no GPU is up), never_start_share,
+    that determine it never start. The other keys are meets_target, jobs_per_day, gpus_up (mean GPUs of nodes in
+    service), offered_share (requested GPU time / GPU time of the GPUs up, or NULL if no GPU is up), never_start_share,
     owning_cost_per_day, waiting_cost_per_day (of all jobs), and their sum cost_per_day.
 
     Parameters
@@ -291,7 +291,7 @@ def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[
 
 
 def plan_folder(out: Path, *, force: bool) -> StagedFolder:
-    """Return the staged folder for a plan, which appears either complete or not at all.
+    """Return the staged folder for a plan. It appears completely or not at all.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Search for the number of nodes or spares that meets a target: the numbers tried so far, and which to try next."""
+"""Search for the number of nodes or spares that meets a target."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ends(NamedTuple):
 
 
 def interval_share(resamples: int) -> float:
-    """Return the probability that a new resample lies within `interval` [1]: about 95 %, or less for fewer than 39."""
+    """Return the probability that a new resample is inside `interval` [1]: about 95 %, or less for fewer than 39."""
     return (resamples + 1 - 2 * _outside(resamples)) / (resamples + 1)
 
 
@@ -51,7 +51,7 @@ def mean_of(values: Floats) -> Ends:
 def log_among(values: Floats) -> Ends:
     """Return the value of the log, which comes first, with the interval for a further month.
 
-    The other values are those of drawn months, or NaN if unknown. The interval contains the log, which is a month too.
+    The other values are those of drawn months, or NaN if unknown. The interval includes the log, which is also a month.
     """
     log, months = float(values[0]), values[1:][~np.isnan(values[1:])]
     low, high = interval(months) if len(months) else (log, log)
@@ -67,7 +67,7 @@ def spread(found: Ends, stem: str, unit: str = "") -> dict[str, float | None]:
 
 
 def rules_of(measure: Measure, limit: float) -> tuple[Rule, Rule, Rule]:
-    """Return rules for whether a limit is met by the figure, in the luckiest and in nearly every resample.
+    """Return rules that compare a limit with the figure, the luckiest resample and nearly every resample.
 
     The luckiest and unluckiest resamples are those that `interval` excludes on either side.
     """
@@ -94,8 +94,7 @@ class Answer:
     """
     low: int | None
     high: int | None
-    """Smallest tried numbers that meet the target in the luckiest resample, and in all but the unluckiest resamples, or
-    None if no tried number does.
+    """Smallest tried numbers that meet the target in the luckiest resample and in all but the unluckiest, or None.
     """
     best: float
     """Lowest figure among all tried numbers."""
@@ -129,7 +128,7 @@ class Curve:
         self.tried |= self._measure([number for number in dict.fromkeys(numbers) if number not in self.tried])
 
     def first(self, rule: Rule) -> int | None:
-        """Return the smallest tried number that meets a rule, as do all larger tried numbers."""
+        """Return the smallest tried number from which all tried numbers meet a rule."""
         found = None
         for number in sorted(self.tried, reverse=True):
             if not rule(self.tried[number]):

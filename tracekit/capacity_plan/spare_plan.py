@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _SHOWN = (0, 1, 2, 4)
 """Numbers of spares that are always tried, if there are enough nodes."""
 _NOTHING_MORE = 1e-4
-"""The search ends once the job waits for at most this share of the time [1]."""
+"""The search ends when the job waits for at most this share of the time [1]."""
 _WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
 _WORTH = 0.005
-"""Another checkpoint interval is reported if it gains at least this share of useful time [1]. Our choice."""
+"""Minimum gain in useful time to report another checkpoint interval [1] (our choice)."""
 
 
 @explain_damage()
@@ -85,7 +85,7 @@ def plan_spares(
     TracekitError
         The Trace has no node_events, an option cannot be used, or the job needs more nodes than were ever up at once.
     """
-    kernel()  # fail before time is spent on reading the Trace
+    kernel()  # fail before reading the Trace
     question = SpareQuestion.of(gang, ettr, checkpoint, model=model, cluster=cluster, resamples=resamples, seed=seed)
     opened, progress = Trace.of(trace).ingested.divided, progress or Progress()
     pool = NodePool.of(opened, question)
@@ -154,8 +154,8 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         ),
         "checkpoints": question.checkpoint.words,
         "spares": (
-            "a spare is idle until it replaces, at once, a node that leaves the job; a returning node becomes a spare; "
-            "spares fail like other nodes"
+            "a spare is idle until it replaces a node that leaves the job, at once; a returning node becomes a "
+            "spare; spares fail like other nodes"
         ),
         "outages": (
             f"{counted(len(pool.spans()), 'outages')} of {counted(pool.nodes, 'nodes')}, which are up "
@@ -164,13 +164,13 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
         ),
         "recorded": "nodes drawn from the log without replacement, with outages at the recorded times",
         "model": (
-            "nodes drawn with replacement; all outages are shifted by the same random time and wrap around, so faults "
-            "that occurred together stay together; a node that is drawn again gets another shift, so that it does not "
-            "fail together with its copy"
+            "nodes drawn with replacement; all outages are shifted by the same random time and wrap around, so "
+            "simultaneous faults stay together; a node that is drawn again gets another shift, so it does not fail "
+            "together with its copy"
         ),
         "intervals": (
-            f"{share} of the {question.resamples} draws lie inside; the intervals cover which nodes a job gets, "
-            "but not that faults differ from year to year"
+            f"{share} of the {question.resamples} draws lie inside; the intervals cover which nodes a job gets, but "
+            f"not variation from year to year"
         ),
     }
     sources = {"checkpoints": "--checkpoint", "outages": "the node_events table"}
@@ -209,7 +209,7 @@ def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, An
 
 @dataclass(frozen=True)
 class BestCheckpoint:
-    """The checkpoint interval that loses the least time if failures are exponential, and the resulting ratio."""
+    """The checkpoint interval that loses the least time with exponential failures, and the resulting ratio."""
 
     interval_s: float
     """Work time between two checkpoints according to renewal theory (see `best_interval`) [s]."""

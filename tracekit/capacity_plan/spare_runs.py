@@ -61,8 +61,7 @@ class NodePool:
     until_ms: Ints
     """End [ms], or NO_END if the log records no end (m,)."""
     kills: NDArray[np.bool_]
-    """Whether jobs on the node stop when the outage begins: they stop if the node is down and continue if it is drained
-    or in maintenance (m,).
+    """Whether the outage stops jobs on the node (m,): yes if it is down, no if it is drained or in maintenance.
     """
 
     @classmethod
@@ -138,7 +137,7 @@ class NodePool:
     def most_up(self) -> int:
         """Return the maximum number of nodes that were up at once."""
         moves = sorted(move for _, a, b in self.spans() if b > a for move in ((a, 1), (b, -1)))
-        # At equal times, returning nodes count before leaving ones, but nodes that are up for a single instant do not
+        # At equal times, returning nodes count before leaving ones, but nodes that are up only for an instant do not
         # count.
         down, least, last = 0, self.nodes, -1
         for time, change in moves:
@@ -211,7 +210,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
             nodes = nodes.filter(pl.col(column) == value)
     with_gpus = nodes.filter(pl.col("gpu_count").fill_null(0) > 0)
     if with_gpus.is_empty():
-        # Nodes that only events name belong to the log just like listed nodes.
+        # Nodes that only events name also belong to the log.
         named = nodes["node_id"] if wanted else pl.concat([nodes["node_id"], events["node_id"].drop_nulls()])
         return sorted(named.unique().to_list()), None, 0
     sizes = with_gpus.group_by("gpu_count").len().sort("len", "gpu_count", descending=True)
@@ -248,16 +247,16 @@ class GangRuns:
     resamples: int
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
-    """Ledger in which shards share the runs. It already contains the facts on the Trace, the nodes and the program."""
+    """Ledger in which shards share the runs. It already identifies the Trace, the nodes and the program."""
 
     def most_spares(self, kind: Kind) -> int:
-        """Return the maximum number of spares: the number of other nodes or, for drawn outages, of the job's nodes."""
+        """Return the maximum number of spares: the other nodes or, for drawn outages, as many as the job's nodes."""
         return self.pool.nodes - self.gang if kind == "recorded" else max(self.gang, 8)
 
     def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
         """Return the `PARTS` of each run (resamples, parts). Each run is computed only once."""
         rule = checkpoint or self.checkpoint
-        # If all nodes are used, every draw gives the same set.
+        # Every draw gives the same set if all nodes are used.
         alike = kind == "recorded" and self.gang + spares == self.pool.nodes
         ledger = self.ledger.about(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
         makers = {
@@ -271,7 +270,7 @@ class GangRuns:
         """Return the job's work time between two checkpoints [s], which is infinite if it makes no checkpoints."""
         nodes = make_cluster([Node("node-0", 1)], QuotaTable.none(), "the plan")
         saving = checkpoints_for(self.checkpoint, _endless(self.gang, 1), nodes, self.pool.rate_per_ms)
-        # Without checkpoints, all of the time is work, no matter how long the period is.
+        # Without checkpoints, all of the time is work, for any length of the period.
         saves = saving.progress_ppm[0] < _PPM or saving.period_ms[0] < 2 * self.pool.span_ms
         return float(saving.period_ms[0]) / 1000 - self.checkpoint.cost_s if saves else float("inf")
 
@@ -279,10 +278,9 @@ class GangRuns:
         """Return the outages of one run. More spares add nodes and leave the earlier ones unchanged.
 
         Recorded outages come from nodes drawn without replacement, at their recorded times. Model outages come from
-        nodes drawn with replacement. They are shifted by a random time, the same for all nodes, so faults that occurred
-        together stay together. If a node is drawn again, the second copy and those of other nodes have another shift in
-        common, and so on, so a node and its copy fail independently. Times beyond the end wrap around to the start. At
-        the end of the log, every node goes down.
+        nodes drawn with replacement. They are shifted by the same random time for all nodes, so simultaneous faults
+        stay together. Second copies of nodes share another shift, and so on, so a node and its copy fail independently.
+        Times beyond the end wrap around to the start. At the end of the log, every node goes down.
         """
         pool, size = self.pool, self.gang + spares
         random = np.random.default_rng([self.seed, number, int(kind == "model")])
@@ -300,7 +298,7 @@ class GangRuns:
             rows = pool.node == source
             since, until = pool.since_ms[rows], np.minimum(pool.until_ms[rows], pool.span_ms)
             length, since = until - since, (since + turned) % pool.span_ms if turned else since
-            # An outage that crosses the end of the log continues at its start, so the node is out of service there.
+            # An outage that crosses the end of the log continues at the start of the log.
             for back in (0, pool.span_ms) if turned else (0,):
                 some = since + length > back
                 begin = (since - back)[some]
@@ -344,7 +342,7 @@ class GangRuns:
         lost = float(losses.lost_milli_ms[0]) / (1000 * self.gang)
         worked = ran - restarting - lost
         progress = float(losses.progress_ppm[0]) / 1e6
-        # The end of the log also stops the job, but does not count as an outage.
+        # The end of the log also stops the job, but is not an outage.
         stopped = int(((log["kind"] == LOG_KINDS["fail"]) & (log["time_ms"] < span)).sum())
         parts = (worked * progress, worked * (1 - progress), lost, restarting, span - ran)
         return {"parts": [*(part / span for part in parts), stopped / (span / _DAY_MS)]}

@@ -1,4 +1,4 @@
-"""Find the number of GPUs in the cluster and the source of this number, because sources differ."""
+"""Find the number of GPUs in the cluster, and its source, because sources differ."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Capacity:
 
 @explain_damage()
 def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capacity:
-    """Return the GPUs of the cluster that produced a trace.
+    """Return the number of GPUs of the cluster in a trace.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     trace = Trace.of(trace)
     with Session(trace).connect(_TABLES, _READ) as con:
         seen, listed = _seen_nodes(con), _listed(con, trace)
-        # If machines are known, neither quotas nor the GPUs in use at one time add information.
+        # If machines are known, quotas and the GPUs in use at one time add no information.
         most = {} if seen or listed else _most_held(con)
         stated = listed or _stated(con, trace, most, machines=seen is not None)
         found = {c.source: c for c in (stated, seen or _observed_in_use(most)) if c is not None}

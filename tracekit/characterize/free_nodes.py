@@ -1,4 +1,4 @@
-"""The free GPUs per node over time, the times at which a gang would have fitted, and nodes out of service.
+"""Free GPUs per node over time, when a gang would have fitted, and nodes out of service.
 
 A gang needs the fewest nodes that fit it: a single node if nodes are large enough, otherwise whole nodes and one more
 node with enough free GPUs for the rest. Philly (ATC'19) and its successors try this rule first. While the node_events
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 AWAY = ("down", "drained", "maintenance")
-"""States in which a node takes no new jobs; a degraded node still does. Replays use the same states."""
+"""States in which a node accepts no new jobs. A degraded node still does. Replays use the same states."""
 
 CAPACITY = Param(
     "capacity",
@@ -250,10 +250,10 @@ def free_nodes(
     capacity : str
         Source of a node's number of GPUs: 'observed' or 'listed'.
     half_steps : bool
-        Whether to count time in half microseconds and to shift starts to half a microsecond after ends at the same
-        moment, which makes the state between the two readable.
+        Whether to count time in half microseconds, with starts half a microsecond after ends at the same moment, so
+        that the state in between can be read.
     events : bool
-        Whether nodes count as full while node_events lists them as down, drained or in maintenance.
+        Whether nodes count as full while node_events lists them as out of service.
     beyond_us : int
         How long after the end of the log running attempts keep their GPUs, and nodes stay out of service [us]. The
         state at the very end of the log needs a time above 0.
@@ -328,7 +328,7 @@ def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> Free
 def nodes_of_partitions(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
     """Return the nodes on which jobs of each partition may run, for partitions that have only some of the nodes.
 
-    Partitions of the same name in several clusters have the nodes of all, of which a cluster's pool has its own.
+    Partitions with the same name in several clusters get the nodes of all of them; each cluster's pool has its own.
     """
     found: dict[str, frozenset[str]] = {}
     for pool in find_pools(con):
@@ -391,7 +391,7 @@ class Packing:
         anyway = int(_next_true(self.fits(), np.array([since]))[0])
         if anyway == since:
             return since
-        # The gang's own GPUs can only make the moment earlier.
+        # Counting the gang's own GPUs as free can only make the moment earlier.
         end = min(anyway, until)
         own = [self._of_node(node) for node in nodes]
         times = [steps.times[slice(*np.searchsorted(steps.times, [since, end - 1], side="right"))] for steps in own]
@@ -406,7 +406,7 @@ class Packing:
         return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which the gang fits; from each begin on, this many of its own nodes also count."""
+        """Return the first moment at which the gang fits. From each begin on, this many of its own nodes also count."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():

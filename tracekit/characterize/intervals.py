@@ -1,7 +1,7 @@
 """95 % confidence intervals for shares and medians in the columns of a result.
 
-Both methods treat the observations as independent. Jobs of one user resemble each other, so the true intervals are
-wider. Telemetry samples are autocorrelated, so they get no interval.
+Both methods treat observations as independent. Jobs of one user are similar, so true intervals are wider. Telemetry
+samples are autocorrelated and get no interval.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _median(quantiles: pl.Series, n: Floats) -> tuple[Floats, Floats]:
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     grid = np.linspace(0, 1, GRID)
     for row, values in enumerate(quantiles.to_list()):
-        # With fewer than six observations, no pair of them covers the median with this confidence.
+        # Fewer than six observations cannot bound the median with this confidence.
         if values is None or n[row] < 6 or any(v is None for v in values):
             continue
         away = reach / np.sqrt(n[row])

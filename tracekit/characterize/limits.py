@@ -28,15 +28,15 @@ SANDBOX_MEMORY = "1GB"
 """Default memory limit in the sandbox."""
 
 _GRACE_S = 5.0
-"""Time that SQL gets to end after an interrupt [s], because a function call on a single row cannot be interrupted."""
+"""Time for SQL to end after an interrupt [s]. A function call on a single row cannot be interrupted."""
 _BESIDE = 256 << 20
-"""Memory of the process that DuckDB's limit does not count, such as that of its Parquet readers [B]."""
+"""Process memory outside DuckDB's limit, such as its Parquet readers [B]."""
 _BESIDE_A_CORE = 64 << 20
-"""Memory that DuckDB's limit does not count, for each DuckDB thread [B]."""
+"""Memory outside DuckDB's limit, per DuckDB thread [B]."""
 
 
 class StoppedError(TracekitError):
-    """The question took too long, or nobody is waiting for the answer any longer."""
+    """The question took too long, or nobody waits for the answer any more."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Stop:
         return StoppedError(self.why, where=self._where, hint=self._hint)
 
     def stop(self, why: str) -> None:
-        """Stop the SQL that is running, and everything that the question would run next."""
+        """Stop the running SQL, and everything that the question would run next."""
         import duckdb
 
         with self._lock:
@@ -178,7 +178,8 @@ def limited_memory(limits: Limits) -> Iterator[None]:
 
     DuckDB's own limit does not count the results of SQL functions such as repeat('x', 2000000000). The limit set here
     is the sum of the current memory of the process, DuckDB's limit, the largest result, and the needs of the threads.
-    It limits private memory (RLIMIT_DATA), not addresses, because each thread reserves many addresses and uses few.
+    It limits private memory (RLIMIT_DATA), not addresses, because each thread reserves many more addresses than it
+    uses.
     """
     if limits.memory is None or sys.platform != "linux":
         yield

@@ -1,8 +1,8 @@
 """Failures of nodes in the node_events table, and the times between them.
 
 An event is a failure if its state is down, or drained because of a fault. Maintenance in any state is not a failure,
-and neither is a degraded node that still works or a node drained for an unknown cause. `tracekit fit` uses the same
-events. Failures of one node that overlap or adjoin count as one.
+nor is a degraded node that still works, or a node drained for an unknown cause. `tracekit fit` uses the same events.
+Failures of one node that overlap or adjoin count as one.
 
 All distributions of the time between failures are fitted by maximum likelihood to the same observations: each period in
 which a node worked, and whether a failure ended this period. Their AICs can therefore be compared (Akaike, 1974). A
@@ -151,7 +151,7 @@ def intervals_between(faults: NodeFaults, cause: str = ALL) -> Intervals:
     """Return the times between failures with one cause or any cause.
 
     The clock of a node starts with the log, or when the node is back from the last such failure, and stops at the end
-    of the log. A failure at the first moment of the log does not show how long its node had been working.
+    of the log. For a failure at the first moment of the log, the previous working time is unknown.
     """
     spans = faults.outages(cause)
     back = spans.select(pl.col("until").shift(1).over("node").fill_null(faults.begin))["until"].to_numpy()
@@ -283,7 +283,7 @@ def share_hit(times: Floats, length: float, within: float) -> float:
 
 
 ALIKE = 1e4
-"""Nodes count as equal if the gamma distribution has at least this shape: their rates differ by 1 % or less."""
+"""Gamma shape from which nodes count as equal: their rates differ by 1 % or less."""
 
 _CHI2 = 3.841458820694124
 """95 % quantile of chi-squared with one degree of freedom."""
@@ -307,8 +307,8 @@ class Law:
 def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
     """Return the time after which each share had failed [h], or None if fewer failed.
 
-    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A period that is cut off by the
-    end of the log counts as at risk at its own length.
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). A period cut off by the end of
+    the log counts as at risk up to its own length.
     """
     times, where = np.unique(hours, return_inverse=True)
     over = np.bincount(where, weights=failed, minlength=times.size)
@@ -417,8 +417,8 @@ def gamma_rates(number: Ints, hours: Floats) -> Law:
 def two_kinds(number: Ints, hours: Floats) -> Law:
     """Return the law of good and bad nodes, each with a constant rate: `bad_share`, `bad_rate`, `good_rate` [1/h].
 
-    It is fitted by expectation-maximization (Dempster, Laird and Rubin, 1977) from several starting points; the most
-    likely result is returned.
+    It is fitted by expectation-maximization (Dempster, Laird and Rubin, 1977) from several starting points; the result
+    with the highest likelihood is returned.
 
     Parameters
     ----------

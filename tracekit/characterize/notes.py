@@ -1,7 +1,7 @@
-"""Notes on the data that a timeline excluded and on the sources of its numbers, each a kind of note with its numbers.
+"""Notes on the data that a timeline excluded and on the sources of its numbers.
 
-One table contains the sentences of all kinds. A sentence is built only when an answer is shown, because notes on
-several clusters can be added up and tenants are called by the site's own word.
+One table contains the sentences of all kinds. Sentences are built only when an answer is shown, because notes on
+several clusters can be added up, and tenants have the site's own word.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OWNED = "GPUs of a cluster: "
 SENTENCES = {
     "end unknown": "{0:,} {1} with an unknown or impossible end are excluded from the load",
     "past limit": (
-        "{0:,} attempts with GPUs still run according to the log, but have passed their time limit, or a later run has"
-        " their GPUs; they count up to then (Slurm's remedy: sacctmgr show runawayjobs)"
+        "{0:,} attempts with GPUs still run according to the log, but exceeded their time limit or lost their GPUs "
+        "to a later run; they count up to then (for Slurm: sacctmgr show runawayjobs)"
     ),
     "wait unknown": "{0:,} waits of unknown or negative length are excluded",
     "wait below zero": "{0:,} waits that are negative in the source are excluded",
@@ -48,10 +48,10 @@ SENTENCES = {
     ),
     "GPUs unknown": "attempts on several nodes excluded, because not all of their nodes' GPUs are known: {0:,}",
     "room without nodes": (
-        "the log does not record on which nodes jobs ran: a job counts as placeable if its quota has room for it"
+        "the log does not say on which nodes jobs ran, so a job counts as placeable if it is within its quota"
     ),
     "causes without nodes": (
-        "the log does not record on which nodes jobs ran, so fragmentation cannot be separated from other causes"
+        "the log does not say on which nodes jobs ran, so fragmentation cannot be separated from other causes"
     ),
     "failed attempts": "failed attempts on {0} nodes, each counted on every node that it used: {1}",
     "outcome unknown": "attempts on nodes excluded, because it is unknown how they ended: {0}",
@@ -86,7 +86,7 @@ class Note:
     facts: tuple[str, ...] = ()
     """Words that are the same in all parts."""
     sources: tuple[tuple[str, str], ...] = ()
-    """Keys of `SOURCES` with their words; the keys of several parts follow one another."""
+    """Keys of `SOURCES` with their words. The keys of several parts are concatenated."""
 
     def sentence(self, tenant: Tenant = VC) -> str:
         """Return the note in words, without a full stop."""
@@ -102,7 +102,7 @@ def noted(kind: str, number: int, *facts: str) -> list[Note]:
 def add_notes(parts: Sequence[Sequence[Note]]) -> tuple[Note, ...] | None:
     """Return the notes of the whole from the notes of its parts, or None if the parts contradict each other.
 
-    A note with numbers may be missing in a part, which then counts as 0. All other notes must be equal in all parts.
+    If a note with numbers is missing in a part, it counts as 0. All other notes must be equal in all parts.
     """
     by_kind: dict[str, list[Note]] = {}
     for note in (note for part in parts for note in part):

@@ -1,8 +1,8 @@
 """The GPUs allocated to attempts over time, and the GPUs that tenants and clusters may use.
 
-Allocated GPUs are a step function built from the intervals of attempts. Times are whole microseconds, so durations add
-up exactly. Intervals are half-open, so an attempt that ends at t has no GPUs at t. Few traces publish quotas, so the
-source of each quota is named.
+Allocated GPUs are a step function of time, built from the attempts' intervals. Times are whole microseconds, so
+durations add up exactly. Intervals are half-open: an attempt that ends at t has no GPUs at t. Few traces publish
+quotas, so each quota's source is named.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Steps:
         changes = np.concatenate([weights, -weights])
         moments, index = np.unique(times, return_inverse=True)
         sums = np.bincount(index, weights=changes, minlength=len(moments))
-        # Sums of GPU shares such as 0.1 leave rounding errors, which would look like a GPU in use forever.
+        # Sums of GPU shares such as 0.1 leave rounding errors that would look like a GPU in use forever.
         values = np.round(np.concatenate([[0.0], np.cumsum(sums)]), 6)
         return cls(moments, values)
 
     @classmethod
     def of_changes(cls, times: Ints, values: Floats, before: float) -> Steps:
-        """Return the function that has each value from its time on; of several values at one time, the last counts."""
+        """Return the function that has each value from its time on. The last of several values at one time counts."""
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
         last = np.append(times[1:] != times[:-1], True) if len(times) else np.empty(0, dtype=bool)
@@ -140,7 +140,7 @@ def attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """
     tenant = "JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc"
     if _derived(con):
-        # Attempts derived from jobs carry the same data, so joining millions of names would only cost time.
+        # Attempts derived from jobs have the same data, so joining millions of names would only cost time.
         return f"""SELECT j.job_id, 0 AS attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
                    j.gpu_count, j.start_time, j.end_time, j.status, j.queue_s AS wait_s
             FROM job_classes AS j {tenant} WHERE j.start_time IS NOT NULL"""
@@ -159,7 +159,7 @@ def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
 def open_attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return the view open_attempts as SQL, or a table without rows if every attempt has an end.
 
-    DuckDB takes longer to plan the view than to run the rest of a query over a few attempts.
+    Planning the view takes DuckDB longer than the rest of a query over a few attempts.
     """
     if con.execute("SELECT 1 FROM attempts WHERE end_time IS NULL LIMIT 1").fetchall():
         return "open_attempts"
@@ -238,7 +238,7 @@ class Spans:
     def half_steps(self) -> Spans:
         """Return the intervals in half microseconds, with starts shifted to half a microsecond after ends.
 
-        This makes the state between an end and a start at the same moment readable. Intervals without length are empty.
+        So the state between an end and a start at the same moment can be read. Intervals without length are empty.
         """
         lasting = self.end > self.start
         return Spans(self.code[lasting], self.start[lasting] * 2 + 1, self.end[lasting] * 2, self.gpus[lasting])
@@ -267,7 +267,7 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
     """
     counts = "AND r.gpu_count > 0" if with_gpus else ""
     still = open_attempts_sql(con)
-    # Only attempts without an end are looked up, because joining all names would take longer than the rest.
+    # Look up only attempts without an end. Joining all names would take longer than the rest.
     found, lost = spans(
         con,
         f"""SELECT r.code, r.gpu_count AS gpus, epoch_us(r.start_time) AS since,
@@ -309,7 +309,7 @@ QUOTA = Param(
     "quota",
     "auto",
     "what a VC may use: the capacity table or, as a proxy, the most GPUs that the VC used at one time, or the 95th "
-    "percentile over time of the GPUs that it used; auto takes the first of these that the trace has",
+    "percentile of its use over time; auto takes the first of these that the trace has",
     ("auto", "capacity", "peak", "p95"),
 )
 """The query parameter that selects the source of quotas."""
@@ -322,7 +322,7 @@ CLUSTER_GPUS = Param(
 """The query parameter that sets the size of the cluster."""
 
 FAR_ABOVE = 0.5
-"""The sum of the quotas is doubtful if the peak number of GPUs in use is below this part of the sum; our choice."""
+"""The sum of quotas is doubtful if the peak use is below this share of it (our choice)."""
 
 
 def quotas(
@@ -376,9 +376,9 @@ def cluster_gpus(
 ) -> tuple[Floats, Note]:
     """Return the GPUs of each tenant's cluster in each interval, and a note with the source.
 
-    The first known source counts. The sources are, in this order, the machines in the node list, the total in the trace
-    (a row of the capacity table without a VC) at the start of the interval, the sum of the VCs' quotas (also used
-    before the first total), and the most GPUs that the cluster's jobs used at one time.
+    The first known source counts: the machines in the node list, the total in the trace (a row of the capacity table
+    without a VC) at the start of the interval, the sum of the VCs' quotas (also used before the first total), or the
+    most GPUs that the cluster's jobs used at one time.
 
     Parameters
     ----------
@@ -468,7 +468,7 @@ def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
 
 
 def beside_use(quotas: float, most: float) -> str:
-    """Return a remark if a sum of quotas clearly differs from use and so is not a capacity; otherwise return ''.
+    """Return a remark if a sum of quotas clearly differs from use, so it is not a capacity, or else ''.
 
     Parameters
     ----------
@@ -501,7 +501,7 @@ def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats | float) -> Floa
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
     table = pl.DataFrame(
         con.sql(
-            # Quotas apply to the source's own unit of division, not to another tenant column.
+            # Quotas apply to the source's own tenant column, not to others.
             "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity, trace_tenant AS t"
             " WHERE gpu_count IS NOT NULL AND (vc IS NULL OR t.ingested)"
         )
@@ -512,7 +512,7 @@ def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]
         own = table.filter(pl.col("cluster").eq_missing(cluster), pl.col("vc").eq_missing(vc))
         if own.height:
             times, values = own["time"].to_numpy(), own["gpu_count"].cast(pl.Float64).to_numpy()
-            # The value before the first row is unknown; the first row is the best guess.
+            # The value before the first row is unknown, and the first row is the best guess.
             found.append(Steps.of_changes(times, values, before=float(values[np.argmin(times)])))
             continue
         whole = listed.filter(pl.col("cluster").eq_missing(cluster))["gpus"] if vc is None else None
@@ -522,7 +522,7 @@ def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]
 
 
 def _quantile_over_time(steps: Steps, share: float) -> float:
-    """Return the value at or below which the function stays for a share of the time between its ends."""
+    """Return the quantile over time: the function is at or below it for this share of the time between its ends."""
     if len(steps.times) < 2:
         return 0.0
     values, lengths = steps.values[1:-1], np.diff(steps.times)

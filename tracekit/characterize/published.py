@@ -1,15 +1,14 @@
 """Compare published numbers with measured ones.
 
-`reports/published/<format>.csv` contains the numbers that papers and releases give for a public trace, one number per
-line, with source and confidence. `releases.toml`, in the same folder, gives the number of jobs in each release.
-`tools/make_published.py` writes the lines. Each line names the cells of a query that measure the same number (see
-`PublishedValue`), and
+`reports/published/<format>.csv` contains published numbers for a public trace, one per line, with source and
+confidence. `releases.toml`, in the same folder, gives the number of jobs in each release. `tools/make_published.py`
+writes the lines. Each line names the cells of a query that measure the same number (see `PublishedValue`), and
 
     cluster      '' for the whole release, a name for a Trace of only that cluster, '*' if `row` or `params` names it
     options      the source option with which (unit=task) or without which (unit!=task) the Trace was made
     kind         number, about (an approximation), range (low to high), above (low), below (high)
 
-The measured value always follows the rule of the published value: if a line names parameters, the query runs with them.
+The measured value follows the published rule: if a line names parameters, the query runs with them.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def conditions(text: str) -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """A published number, and the place where a query measures it; the fields are the columns of the CSV files."""
+    """A published number, and where a query measures it. The fields are the columns of the CSV files."""
 
     query: str
     params: str
@@ -94,7 +93,7 @@ class PublishedValue:
     confidence: str
     """A key of `published.CONFIDENCE`."""
     accuracy: str
-    """Precision with which the number was read from a figure; empty for a printed number."""
+    """Precision of a number read from a figure; empty for a printed number."""
     population_note: str
     """The jobs that the source counts, if they differ from the jobs of the release."""
 
@@ -112,7 +111,7 @@ class PublishedValue:
         return {name: value for name, _, value in found} if plain else None
 
     def difference(self, measured: float) -> float:
-        """Return measured minus published, in `unit`; 0 within a range or bound, else measured from its nearest end."""
+        """Return measured minus published, in `unit`; 0 within a range or bound, else the distance to its end."""
         low = self.value if self.value is not None else self.low
         high = self.value if self.value is not None else self.high
         if low is not None and measured < low:
@@ -221,7 +220,7 @@ def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
 
 
 def _one(values: pl.Series, aggregate: str) -> float | None:
-    """Return one value or the plain mean, or None if no value is known or several remain without an aggregate."""
+    """Return the only value or the plain mean, or None if no value is known or several remain without an aggregate."""
     known = values.drop_nulls()
     if not len(known) or aggregate == "sum" or (not aggregate and len(values) > 1):
         return None
@@ -304,7 +303,7 @@ class PublishedComparison:
 
     @property
     def difference(self) -> float | None:
-        """The measured minus the published number; 0 within a range or bound, else measured from its nearest end."""
+        """Measured minus published number: 0 within a range or bound, otherwise the distance to its nearest end."""
         return None if self.measured is None else self.published.difference(self.measured)
 
     @property
@@ -327,7 +326,7 @@ class _Entry(TypedDict, total=False):
 def list_published(format_name: str) -> tuple[PublishedValue, ...]:
     """Return the published numbers for a format's public trace; empty if none are known."""
     path = resources.folder("reports") / "published" / f"{format_name}.csv"
-    # The name comes from a manifest, which anyone could have written.
+    # The name comes from an untrusted manifest.
     if format_name not in _releases() or not path.is_file():
         return ()
     with path.open(encoding="utf-8", newline="") as file:
@@ -352,7 +351,7 @@ def release_of(trace: Trace) -> Release | None:
 
     A Trace with a single cluster of the release is compared with the numbers for that cluster, and any other Trace with
     the numbers for the whole release. The number of jobs decides whether the Trace counts as the public one. Other
-    Traces, such as samples, are also compared, but `note` warns that the published numbers are only for orientation.
+    Traces, such as samples, are also compared, but `note` warns that the published numbers are only a rough guide.
     """
     entry = _releases().get(trace.manifest.format)
     if entry is None or not trace.has("jobs"):
@@ -367,7 +366,7 @@ def release_of(trace: Trace) -> Release | None:
     counts = f"{have:,} jobs here, {jobs:,} in {title}"
     note = f"This appears to be the public trace: {counts}."
     if not public:
-        note = f"This is not the public trace ({counts}): published numbers are shown for orientation."
+        note = f"This is not the public trace ({counts}): published numbers are only a rough guide."
     return Release(title, cluster, jobs, public, note)
 
 

@@ -1,4 +1,4 @@
-"""Queries: questions answered by SQL, the files that contain them, and how to find these files.
+"""Queries: questions answered by SQL, their files, and how to find them.
 
 A file begins with its header, which consists of comment lines:
 
@@ -81,8 +81,7 @@ class Query(Question):
     """For a shared view, the views that it depends on."""
     merge: tuple[str, ...] = ()
     """Common tables, in order, that read telemetry and only group, count, sum, and take the minimum or maximum. Merging
-    their rows for single days in the same way gives their rows for all days. Nothing else in the query reads
-    telemetry."""
+    their daily rows in the same way gives the rows for all days. Nothing else in the query reads telemetry."""
     shipped: bool = True
     """Whether the file came with tracekit."""
     described: bool = True
@@ -291,7 +290,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def number_or_text(text: str) -> int | float | str:
-    """Return `text` as a number if it spells a finite number, and otherwise unchanged.
+    """Return `text` as a number if it is a finite number, otherwise unchanged.
 
     Examples
     --------
@@ -369,6 +368,6 @@ def _shipped(path: Path, tenant: Tenant = VC) -> Query:
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:
-    """Return a hint for an unknown name, because users often remember only the last part."""
+    """Return a hint for an unknown name. Users often remember only the last part."""
     same = sorted(n for n in names if n.rpartition("/")[2] == name.rpartition("/")[2])
     return nearest(same[0], same) if same else nearest(name, names)

@@ -86,7 +86,7 @@ def _typed(param: Param, value: object) -> Value:
 
 
 def _untyped(name: str, value: object) -> Value:
-    """Return `value` as a number if it is a finite number or spells one; otherwise return it as text."""
+    """Return `value` as a number if it is a finite number or text for one, otherwise as text."""
     if isinstance(value, str):
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
@@ -112,7 +112,7 @@ def lies_in_trace(file: Path) -> bool:
 
 def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     """Restrict a connection permanently to the tables of `trace`."""
-    # Both DuckDB 1.5 and 2.0 document these settings. Paths must be allowed before access is removed.
+    # DuckDB 1.5 and 2.0 document these settings. Paths must be allowed before access is removed.
     files = files_sql([path for table in trace.tables for path in trace.files(table)])
     con.execute(f"SET allowed_paths = {files}")
     for setting in (
@@ -130,7 +130,7 @@ _FAULTS = ("rejects", "doubtful_times")
 
 
 _SPOKEN = {"failures": "reasons of failures"}
-"""Names used in sentences for capabilities whose own names would overstate what data is missing."""
+"""Names for sentences, for capabilities whose own names would overstate what is missing."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -242,8 +242,8 @@ def answer_query(
         if the SQL file is in a Trace's folder, because it then came with that Trace. Set this to True to run SQL
         written by others, as a server does.
     time_limit_s : float, optional
-        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A function call that takes
-        long on a single row is stopped late.
+        Time limit [s]. The default is `LONGEST_S` in the sandbox, and no limit elsewhere. A long function call on a
+        single row is stopped late.
     own_process : bool
         Whether this process answers only this question, as a command does. If so, a memory limit also applies to the
         process while the SQL runs, and the process ends if the SQL does not react to the time limit.
@@ -264,7 +264,7 @@ def answer_query(
         `memory_limit` is not a size, or the engine cannot be used or does not support a time limit.
     """
     query = question if isinstance(question, Query) else find_query(question)
-    # A user's own SQL sees the clusters as the files name them.
+    # A user's own SQL sees the clusters as named in the files.
     trace = Trace.of(trace).divided if query.shipped else Trace.of(trace)
     missing = lacks(query, trace)
     if missing:

@@ -52,7 +52,7 @@ STATUS_MACROS = {
 
 FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
 """Formats without a list of machines. Unless there is a list next to the log, their nodes table contains the nodes that
-jobs ran on, each with the most GPUs used there at one time. These numbers count as observed, not listed."""
+jobs ran on, with the most GPUs used there at one time. These numbers count as observed, not listed."""
 
 
 @cache
@@ -146,7 +146,7 @@ class TraceDatabase:
         return con
 
     def _named(self, sql: str) -> frozenset[str]:
-        """Return the tables and views whose names occur in the SQL; false matches do no harm."""
+        """Return the tables and views whose names occur in the SQL. False matches do no harm."""
         words = words_of(sql)
         return self._names if words & _CATALOG else self._names & words
 
@@ -166,7 +166,7 @@ class TraceDatabase:
             columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(name).columns)
             con.execute(f"CREATE TABLE {name} ({columns})")
         else:
-            if name not in ("jobs", "nodes"):  # the selected rows may depend on the selected jobs and nodes
+            if name not in ("jobs", "nodes"):  # selected rows may depend on the selected jobs and nodes
                 for other in sorted(words_of(self._trace.condition_sql(name)) & {"jobs", "nodes"}):
                     self._make(con, other)
             self._trace.create_view(con, name)
@@ -180,7 +180,7 @@ class TraceDatabase:
 _CATALOG = frozenset(
     {"duckdb_columns", "duckdb_tables", "duckdb_views", "information_schema", "pg_catalog", "query", "query_table"}
 )
-"""Words that occur in SQL that lists tables or builds names; such SQL gets all tables and views."""
+"""Words of SQL that lists tables or builds names. Such SQL gets all tables and views."""
 
 
 def _views_over(tables: set[str]) -> dict[str, Query]:
@@ -220,7 +220,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
             "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
             [list(trace.tables)],
         ),
-        # Each table is created in one statement, because inserting single rows takes longer than most queries do.
+        # Create each table in one statement. Inserting single rows would take longer than most queries.
         "trace_capabilities": (
             (
                 "CREATE TABLE trace_capabilities AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
@@ -303,7 +303,7 @@ class Session:
         UsageError
             The memory limit is not a size.
         """
-        # A query that does not declare a table must not find it empty just because another query declared it.
+        # If a query does not declare a table, it must not find it empty because another query declared it.
         empty = frozenset(also).difference(self._trace.tables)
         if empty not in self._databases:
             self._databases[empty] = TraceDatabase(

@@ -1,4 +1,4 @@
-"""Timelines: relations over time that are computed in Python and used in SQL like any table.
+"""Timelines: tables over time, computed in Python and used in SQL like any table.
 
 Any query, shipped or a user's own, can name a timeline in its SQL to get its rows.
 """
@@ -76,7 +76,7 @@ def timeline_of(
     return TimelineTable(
         columns=(*also_columns, *(column for column in shown.columns if column.name not in without)),
         params=tuple(param for param in shown.params if param.name not in without),
-        rule=f"The query {query} shows these rows and explains how they are computed.",
+        rule=f"The query {query} shows these rows and explains them.",
         **fields,
     )
 
@@ -107,6 +107,6 @@ def all_timelines() -> dict[str, TimelineTable]:
 def timelines_in(query: Query) -> tuple[TimelineTable, ...]:
     """Return the timelines that the SQL of a query names."""
     words = words_of(query.sql)
-    if words.isdisjoint(_MODULES):  # importing all timelines takes longer than most queries
+    if words.isdisjoint(_MODULES):  # importing all timelines would take longer than most queries
         return ()
     return tuple(timeline for name, timeline in all_timelines().items() if name in words)

@@ -32,7 +32,7 @@ __all__ = ["app", "main"]
 _LONGEST_LINE = 300
 """Maximum length of an error line [characters], unless its hint takes up more than half of it."""
 _LONGEST_HINT = 600
-"""Maximum length of a hint in a line that is cut [characters]. A longer hint is omitted; hints are never cut."""
+"""Maximum length of a hint in a shortened line [characters]. A longer hint is omitted; hints are never cut."""
 
 _GROUPS = {
     "Start": ("analyze", "digest"),
@@ -46,7 +46,7 @@ _GROUPS = {
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
 _RENAMED = {"queries": ("query", "-o"), "fidelity": ("calibrate", "--report"), "plot": ("fit", "--plots")}
-"""Former commands, each with its replacement and the replacement's option for -o."""
+"""Renamed commands, each with its new name and the option that replaces -o."""
 
 _HELP = (
     "Turn GPU-cluster logs into answers: why jobs wait, which GPUs idle, what fails.\n\n"
@@ -144,7 +144,7 @@ def _exit_code() -> int:
 
 
 def _as_today(arguments: Sequence[str]) -> list[str]:
-    """Replace a former command in the arguments with its current form, and print a note about the change."""
+    """Replace an old command name in the arguments with the current one, and print a note."""
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), None)
     if place is None or arguments[place] not in _RENAMED:
         return list(arguments)

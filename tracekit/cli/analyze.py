@@ -19,7 +19,7 @@ def analyze(
         typer.Argument(
             metavar="SRC...",
             help=(
-                "Raw logs (folder, file or archive) or a Trace, possibly in a bucket (docs/buckets.md). Each source "
+                "Raw logs (folder, file or archive) or a Trace, also in a bucket (docs/buckets.md). Each source "
                 "gets its own report."
             ),
         ),
@@ -29,14 +29,13 @@ def analyze(
     map_file: MapFile = None,
     force: Force = False,
 ) -> None:
-    """Read logs, answer all questions that they can answer, and write a report.
+    """Read logs, run every analysis that they allow, and write a report.
 
     OUT contains report.html (one file that works offline), report.json, report.md, guidelines.md (recommended changes
     with their expected effects), workload.json (the fitted workload), tables/ (every result as CSV and Parquet), and
     trace/.
 
-    If a part fails, such as a chart, the report and a note say why. All other parts are still written, and the exit
-    code is 1.
+    If a part such as a chart fails, the report and a note say why. All other parts are written, and the exit code is 1.
 
     Example: tracekit analyze sample_traces/philly -o out
     """

@@ -40,17 +40,17 @@ def calibrate(
 ) -> None:
     """Find the replay settings that best reproduce the log: the twin of each cluster.
 
-    tracekit chooses the settings on the first 60 % of the time. It grades how well the replay reproduces the waits in
+    tracekit chooses the settings on the first 60 % of the log, and grades how well the replay reproduces the waits in
     the rest: close, fair, rough or poor. Effects of changes are reported only for close and fair twins. You can read
     and edit FILE.toml, and pass it to replay, sweep, guidelines, plan and analyze with --twin.
 
     With --report, OUT contains twin.toml, fidelity.json (grades, scores and the tested candidates), fidelity.parquet
     (scores by gang size and VC), and quantiles.parquet and queue.parquet with plots of both for each cluster. Only jobs
-    held out from the calibration are compared.
+    that the calibration did not use are compared.
 
-    With --shard I/N, N processes on machines that share FILE.toml.runs divide the candidates in each stage of the
-    search. A stage needs all results of the previous stage. Therefore, a shard that has finished its part takes over
-    unfinished work from the others, and each shard runs to the end. --collect then writes FILE.toml.
+    With --shard I/N, N processes on machines that share FILE.toml.runs divide the candidates in each search stage. A
+    stage needs all results of the previous one, so a shard that has finished its part takes over unfinished work from
+    the others. --collect then writes FILE.toml.
 
     Example: tracekit calibrate my-trace -o twin.toml
     """

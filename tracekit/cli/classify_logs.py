@@ -28,13 +28,13 @@ def classify_logs(
     rules_only: Annotated[bool, Flag("--rules-only", "Use only the rules from --rules.")] = False,
     name_pattern: Annotated[
         str | None,
-        Flag("--name-pattern REGEX", "Pattern with the groups job_id and attempt that finds the job in a log's name."),
+        Flag("--name-pattern REGEX", "Pattern that finds the job in a log's name, with the groups job_id and attempt."),
     ] = None,
     list_rules: Annotated[bool, Flag("--list-rules", "Show the reasons and exit.")] = False,
     form: Annotated[Literal["table", "json"], Flag("-f --output-format", "Format of the summary.")] = "table",
     force: Force = False,
 ) -> None:
-    """Find out from job logs why jobs failed, with one reason per failed attempt: its root cause.
+    """Find out from job logs why jobs failed: one root cause per failed attempt.
 
     A log's name identifies its job and attempt. With --trace, only the logs of failed attempts are read. A .lines.csv
     file next to FILE gives the log and line of each reason.
@@ -106,12 +106,12 @@ def _show_summary(found: Classification, form: str) -> None:
 
 
 def _show_notes(found: Classification, trace: Trace | None) -> None:
-    """Print one line each on the logs that were read and on those that were skipped."""
+    """Print one line about the logs that were read and one for each kind of skipped log."""
     lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed attempts"]
     if found.not_failed:
         lines.append(f"{found.not_failed:,} attempts did not fail according to the Trace; their logs were not read")
     if found.without_sign:
-        lines.append(f"{found.without_sign:,} attempts have no sign of a failure in their logs")
+        lines.append(f"the logs of {found.without_sign:,} attempts show no failure")
     if found.unknown_logs:
         whom = (
             "belong to no attempt in the Trace" if trace is not None else "have a name that does not identify the job"

@@ -34,8 +34,7 @@ def compare(
     OUT contains compare.html (one file that works offline), compare.json, and tables/ with every result as CSV, where
     the first column names the trace.
 
-    If a part fails, such as a query, the page and a note say why. All other parts are still written, and the exit code
-    is 1.
+    If a part such as a query fails, the page and a note say why. All other parts are written, and the exit code is 1.
 
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """
@@ -54,7 +53,7 @@ def compare(
 
 
 def _named(given: list[str]) -> list[str | Path | tuple[str, str]]:
-    """Return each word as a path, or as a name and a path if it is NAME=TRACE and not the name of a file."""
+    """Return each argument as a path, or as a name and a path if it has the form NAME=TRACE and no such file exists."""
     found: list[str | Path | tuple[str, str]] = []
     for word in given:
         name, equals, path = word.partition("=")

@@ -90,18 +90,18 @@ def fetch(
         tuple[str, ...], Flag("--file PATTERN", "Only matching files, such as '*.csv'; may be repeated.")
     ] = (),
     mirror: Annotated[
-        str | None, Flag("--mirror URL", "Server folder with files of the same names, which is tried first.")
+        str | None, Flag("--mirror URL", "URL of a mirror with files of the same names, tried first.")
     ] = None,
     force: Annotated[bool, Flag("--force", "Replace an existing file with different content.")] = False,
     timeout: Annotated[
-        float, Flag("--timeout SECONDS", "Give up if a server is silent or below 1 KiB/s for this long.", 0.1)
+        float, Flag("--timeout SECONDS", "Give up if a server sends less than 1 KiB/s for this long.", 0.1)
     ] = 60.0,
 ) -> None:
     """Download a public trace as its publisher released it.
 
-    An interrupted download resumes when you run the command again. If a file's SHA-256 is known, the command checks it.
-    If not, it shows the SHA-256. If a source fails, the next source is tried. DIR/tracekit-dataset.json records the
-    checksums, the licence and the study.
+    An interrupted download resumes when you run the command again. A known SHA-256 is checked; an unknown one is shown.
+    If a source fails, the next one is tried. DIR/tracekit-dataset.json records the checksums, the licence and the
+    study.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

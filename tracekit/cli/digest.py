@@ -19,11 +19,11 @@ def digest(
 ) -> None:
     """Sum up a week on one page for the operator, and on a short page for each user or account.
 
-    It covers usage, waits, GPU utilization and failures, and reports changes that exceed the usual differences between
-    the previous 8 weeks. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
+    It covers usage, waits, GPU utilization and failures, and reports changes larger than the usual variation over the
+    previous 8 weeks. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
     Markdown file each. tracekit does not send the digest by mail. docs/digest.md has the rules and a script for cron.
 
-    If a page fails, the page and a note say why. All other pages are still written, and the exit code is 1.
+    If a page fails, it says why, and so does a note. All other pages are written, and the exit code is 1.
 
     Example: tracekit digest history -o digest
     """

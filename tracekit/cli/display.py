@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tracekit.runs.ledger import Ledger
 
 _MOST_TABLE_ROWS = 100_000
-"""Maximum number of table rows on the terminal, because all cells are kept in memory as strings."""
+"""Maximum number of table rows on the terminal. All cells are kept in memory as strings."""
 _PART_ROWS = 50_000
 """Number of rows that are converted to text at a time."""
 
 
 class TerminalProgress(Progress):
-    """Shows a progress bar on a terminal. Notes always go to stderr."""
+    """Show a progress bar on a terminal. Notes always go to stderr."""
 
     def __init__(self) -> None:
         self.failed = False
@@ -90,7 +90,7 @@ class TerminalProgress(Progress):
 
 
 def _clear_line() -> None:
-    """Clear the line and show the cursor again, even while the bar's own thread is writing."""
+    """Clear the line and show the cursor again, even while the bar's thread is writing."""
     os.write(2, b"\r\x1b[K\x1b[?25h")
 
 
@@ -112,7 +112,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         cells = [["\n".join(column) for column in zip(*cells, strict=True)]]
     for row in cells:
         table.add_row(*map(Text, row))
-    # A pipe has no width, so nothing is wrapped or cut.
+    # A pipe has no width, so wrap and cut nothing.
     Console(width=10_000 if in_pipe else None, highlight=False).print(table)
 
 
@@ -171,13 +171,13 @@ def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def print_shard(shared: Ledger, what: str) -> None:
-    """Print that a shard is done, how many results it produced itself, and the next step."""
+    """Print that a shard is done, how many results it computed itself, and what to do next."""
     typer.echo(f"shard {shared.shard}: all {what} are done, {shared.made:,} of them by this shard")
     typer.echo("next: the same command with --collect instead of --shard")
 
 
 def file_of(out: Path | None, *, force: bool) -> Path | None:
-    """Return the file given by -o after checking that it is free or may be replaced, or None for standard output.
+    """Return the file given by -o, or None for standard output. Check that the file is new or may be replaced.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool
             print_data(text)
     else:
         with StagedFiles(out, force=force) as staged, output_errors(out):
-            # Python opens the file because it accepts any bytes in a name.
+            # Python opens the file, because it accepts any bytes in a name.
             with staged.part(out).open("wb") as file:
                 if form == "parquet":
                     frame.write_parquet(file)

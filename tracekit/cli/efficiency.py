@@ -24,11 +24,9 @@ def efficiency(
     ] = None,
     form: TableForm = "table",
     out: OutFile = None,
-    jobs: Annotated[
-        int | None, Flag("--jobs N", "List the N jobs that wasted the most instead, with the reason.", 1)
-    ] = None,
+    jobs: Annotated[int | None, Flag("--jobs N", "Instead, list the N most wasteful jobs, with the reason.", 1)] = None,
     prices: Annotated[
-        Path | None, Flag("--prices FILE", "Write the bill with these prices instead (docs/efficiency.md).")
+        Path | None, Flag("--prices FILE", "Instead, write the bill with these prices (docs/efficiency.md).")
     ] = None,
     month: Annotated[str | None, Flag("--month YYYY-MM", "Only this month of the bill.")] = None,
     where: Where = None,

@@ -31,7 +31,7 @@ def export(
         float | None,
         Flag(
             "--target-load X",
-            "Choose the number of nodes for this load instead: GPU time of the jobs divided by GPU time of the cluster "
+            "Choose the number of nodes for this load: GPU time of the jobs divided by GPU time of the cluster, "
             "from the first to the last submission.",
         ),
     ] = None,
@@ -52,8 +52,9 @@ def export(
 ) -> None:
     """Write the jobs of a Trace in the format of another simulator.
 
-    Jobs that the simulator cannot read are skipped and counted. Values that are missing from the Trace are filled in,
-    and each is reported with the option that changes it. The settings that the simulator needs are printed last.
+    Jobs that the simulator cannot read are skipped and counted. Values missing from the Trace get defaults, and each
+    default is reported with the option that changes it. The last lines of the output show the settings that the
+    simulator needs.
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """

@@ -25,7 +25,7 @@ def fit(
         str,
         typer.Argument(
             metavar="TRACE|MODEL.json",
-            help="Folder made by 'tracekit ingest', possibly in a bucket (docs/buckets.md), or a model to plot.",
+            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md), or a model to plot.",
         ),
     ],
     out: Annotated[Path | None, Flag("-o --output FILE", "File for the model (JSON).")] = None,
@@ -46,13 +46,13 @@ def fit(
     'tracekit generate' matches the log. The same Trace and seed give the same bytes.
 
     With --shard I/N, N processes on machines that share FILE.runs divide the workloads of --scores. A shard that has
-    finished its part takes over unfinished work from the others. --collect then fits the model and adds the shards'
-    scores. Use the same --scores for all of these commands.
+    finished its part takes over unfinished work from the others. --collect then fits the model and adds the scores. Use
+    the same --scores in every command.
 
-    With --plots, OUT contains arrivals.svg (arrivals over the week) and one file for each group of run times with a
-    fit, except VCs. Each of these files shows the distribution, the survival function on log axes, and observed against
-    fitted quantiles. A size class that is too small for its own fit uses the fit of all jobs, shifted to its median.
-    Notes name the groups without a plot.
+    With --plots, OUT contains arrivals.svg (arrivals over the week) and one file for each fitted group of run times,
+    except VCs. Each file shows the distribution, the survival function on log axes, and observed against fitted
+    quantiles. A size class too small for its own fit uses the fit of all jobs, shifted to its median. Notes name the
+    groups without a plot.
 
     Example: tracekit fit my-trace -o workload.json --plots pictures
     """
@@ -74,7 +74,7 @@ def fit(
 def _check_outputs(
     out: Path | None, plots: Path | None, shard: str | None, *, png: bool, drawn_alone: bool, collect: bool
 ) -> None:
-    """Before the work starts, reject outputs that cannot be combined."""
+    """Reject outputs that cannot be combined, before the work starts."""
     if drawn_alone and (out is not None or shard is not None or collect):
         raise UsageError(
             "cannot be combined with a fitted model", where="-o", hint="give only --plots OUT, or fit a Trace"

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 def formats(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A format to show in full, with its files, options and assumptions."),
+        typer.Argument(metavar="NAME", help="Show this format in full, with its files, options and assumptions."),
     ] = None,
     form: ListForm = "table",
     template: Annotated[
         str | None, Flag("--template NAME", "Print a commented mapping file for the csv format.")
     ] = None,
 ) -> None:
-    """List the source formats and the files that add to a log, or show one format's raw files and options."""
+    """List the log formats and the extra files that tracekit can read, or show one format's files and options."""
     from tracekit.ingest import all_formats, find_format
     from tracekit.ingest.companion import all_companions
 

@@ -19,8 +19,8 @@ def generate(
 ) -> None:
     """Make a synthetic Trace (jobs, attempts, nodes and capacity) from a workload model, the days of a Trace, or both.
 
-    Queue times are not invented, so jobs get start times only in a replay. A resampled Trace keeps the relations
-    between jobs of the same day. User names are replaced with numbers.
+    Synthetic jobs have no queue times; they get start times only in a replay. A resampled Trace keeps the relations
+    between jobs of the same day. Numbers replace user names.
 
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
 

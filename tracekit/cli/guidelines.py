@@ -21,7 +21,7 @@ def guidelines(
         Path | None,
         Flag(
             "--twin FILE.toml",
-            "Estimate what the advice would change in the recorded waits, in the twin from 'tracekit calibrate'.",
+            "Estimate how the advice would change the recorded waits, with the twin from 'tracekit calibrate'.",
         ),
     ] = None,
     replay: Annotated[
@@ -42,7 +42,7 @@ def guidelines(
     """Recommend changes to the cluster that the Trace supports.
 
     Each guideline has a finding with its 95 % interval, a threshold with its source, and a verdict with the reason:
-    holds, does not hold, or cannot tell. Only guidelines that hold show advice, what it costs and how to follow it.
+    holds, does not hold, or cannot tell. Guidelines that hold also give advice, its cost and how to follow it.
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """

@@ -18,7 +18,7 @@ def ingest(
         str,
         typer.Argument(
             metavar="SRC",
-            help="Folder, file or archive with raw logs, possibly in a bucket (docs/buckets.md); slurm: runs sacct.",
+            help="Folder, file or archive with raw logs, also in a bucket (docs/buckets.md); slurm: runs sacct.",
         ),
     ],
     out: Annotated[Path, Flag("-o --output TRACE", "Folder for the new Trace.")],
@@ -42,15 +42,13 @@ def ingest(
     Unusable records go to the 'rejects' table with file, line, column and reason. For every file, records = kept +
     rejected.
 
-    With --append, daily dumps build up a history. Files that are already in TRACE change nothing, and a job that is
-    exported again is counted once. If TRACE is missing, it is created. A dump without jobs (from an idle day) adds
-    nothing.
+    With --append, daily dumps build up a history. Files already in TRACE change nothing, and a job that is exported
+    again counts once. If TRACE does not exist, it is created. A dump without jobs (an idle day) adds nothing.
 
     With --engine spark, one Spark task reads each telemetry file, on machines that see SRC and TRACE's folder at the
-    same paths. The resulting Trace is the same. This helps with many files from several months, but not with a job log.
+    same paths. The resulting Trace is the same. This pays off for months of telemetry files, not for job logs.
 
-    If SRC is slurm:, the command reads Slurm's accounting with sacct, one call per day, and saves the output in
-    TRACE.slurm.
+    With SRC slurm:, the command calls sacct once per day and saves its output in TRACE.slurm.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """

@@ -1,4 +1,4 @@
-"""Print on stderr what a command needs before it begins, if it takes long or does not fit in memory."""
+"""If a command takes long or does not fit in memory, print beforehand on stderr what it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typer options and arguments of commands, where every `Flag` of `tracekit.settings` becomes an option."""
+"""Turn every `Flag` of `tracekit.settings` into a Typer option or argument."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="IngestSettings")
 Command = Callable[..., None]
 
-_TRACE = typer.Argument(
-    metavar="TRACE", help="Folder made by 'tracekit ingest', possibly in a bucket (docs/buckets.md)."
-)
-# A string, because Path would change a Trace's address in a store.
+_TRACE = typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).")
+# This is a string, because Path would change a store address.
 TraceFolder = Annotated[str, _TRACE]
 OptionalTrace = Annotated[str | None, _TRACE]
 
@@ -75,7 +73,7 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     Raises
     ------
     UsageError
-        A word has no '=' or no name, or a name not in REPEATED is given twice.
+        A word has no '=' or no name, or a name that may not repeat is given twice.
     """
     found: dict[str, str] = {}
     for word in given or []:
@@ -121,7 +119,7 @@ _FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
     str | Path | None: (Path | None, lambda path, _: path),
     Any: (str | None, lambda text, _: text),
 }
-"""Settings types that the command line gives in another form, each with that form and the function that reads it.
+"""Setting types with another type on the command line, each with that type and a function that converts it.
 """
 
 
@@ -195,7 +193,7 @@ def with_options(command: Command) -> Command:
 
 
 def with_map(map_file: Path | None, settings: S) -> S:
-    """Return settings that read the log with a mapping file, by itself or in addition to the given format."""
+    """Return settings that read the log with a mapping file, alone or together with the given format."""
     if map_file is None:
         return settings
     options = {**(settings.options or {}), "map": str(map_file)}

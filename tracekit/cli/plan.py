@@ -37,16 +37,16 @@ def plan(
     """Find how many nodes keep waits below a target, or how many spare nodes a large job needs.
 
     The command replays the log in the cluster's twin with more and fewer nodes. Without --nodes, it searches for the
-    answer. Further months, whose days are drawn from the log, give the intervals. OUT contains plan.json and plan.svg.
-    If the twin does not reproduce the log well enough, no plan is made.
+    answer. The intervals come from months resampled from the log's days. OUT contains plan.json and plan.svg. If the
+    twin does not reproduce the log well enough, there is no plan.
 
-    With --gang, the command replays one long job on its nodes and 0, 1, 2 and more spares, with the recorded outages
-    and with outages sampled from them. It reports the share of time spent on useful work, and how many spares reach the
-    --ettr target. It needs the node_events table, but no jobs.
+    With --gang, the command replays one long job on its nodes with 0, 1, 2 and more spares, under the recorded outages
+    and under resampled ones. It reports the share of time spent on useful work, and how many spares reach the --ettr
+    target. It needs the node_events table, but no jobs.
 
     With --shard I/N, N processes on machines that share OUT.runs divide the resamples of each step. A step needs all
-    results of earlier steps. Therefore, a shard that has finished its part takes over unfinished work from the others,
-    and each shard runs to the end. --collect then writes OUT.
+    earlier results, so a shard that has finished its part takes over unfinished work from the others. --collect then
+    writes OUT.
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
@@ -57,11 +57,11 @@ def plan(
         _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or omit the option")
         say_need(trace, "calibrate", limit=settings.limit)
     else:
-        _refuse(settings, _OF_WAITS, "applies only without --gang, which plans spares")
+        _refuse(settings, _OF_WAITS, "does not apply to --gang, which plans spares")
         _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
     shared, source = shared_work(out, shard, collect=collect), part_of(trace, where)
     with TerminalProgress() as progress:
-        # A shard makes results for the others and writes no plan.
+        # A shard computes results for the others and writes no plan.
         staged = None if shard is not None else plan_folder(out, force=force)
         try:
             if settings.gang is None:

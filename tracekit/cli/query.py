@@ -65,11 +65,11 @@ def query(
     where: Where = None,
     by: TenantColumn = None,
     published: Annotated[
-        bool, Flag("--published", "Show published numbers next to the measured ones, for a public trace.")
+        bool, Flag("--published", "For a public trace, show published numbers next to measured ones.")
     ] = False,
     intervals: Annotated[
         bool,
-        Flag("--intervals", "Add columns with the ends of 95 % confidence intervals, if the query has any."),
+        Flag("--intervals", "Add columns with 95 % confidence intervals, if the query has any."),
     ] = False,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
@@ -81,7 +81,7 @@ def query(
         bool | None,
         Flag(
             "--sandbox/--no-sandbox",
-            "Let the SQL read only the tables of the Trace. This is the default for SQL files inside the Trace.",
+            "Restrict the SQL to the tables of the Trace. This is the default for SQL files inside the Trace.",
         ),
     ] = None,
     time_limit: Annotated[
@@ -93,7 +93,7 @@ def query(
         ),
     ] = None,
 ) -> None:
-    """Answer one question about a Trace, or list the questions that tracekit answers.
+    """Answer one question about a Trace, or list all questions.
 
     --from, --to, --cluster-name and --where select jobs by submission time, cluster and column values, together with
     all their records. In a partitioned Trace, only the needed partitions are read.
@@ -139,7 +139,7 @@ def query(
 
 
 def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bool) -> None:
-    """Write the list of questions and, given a Trace, whether it has the data for each of them."""
+    """Write the list of questions and, given a Trace, which of them it has the data for."""
     import polars as pl
 
     from tracekit.characterize import lacks, list_queries
@@ -160,7 +160,7 @@ def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bo
 
 
 def _with_ends(answer: Answer) -> pl.DataFrame:
-    """Return the result with each interval's ends after its column."""
+    """Return the result with each interval's bounds after its column."""
     import polars as pl
 
     ends = answer.intervals
@@ -173,7 +173,7 @@ def _with_ends(answer: Answer) -> pl.DataFrame:
 
 
 def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
-    """Show published numbers for the answer below a table, or as notes if programs read the output."""
+    """Show published numbers below a table, or as notes if programs read the output."""
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.characterize.session import Session
     from tracekit.report.published import amount as shown

@@ -25,8 +25,8 @@ def replay(
         tuple[str, ...],
         Flag(
             "-p --policy POLICY[,key=value...]",
-            "Policy with its parameters; may be repeated. The default is a standard set. all-of-the-literature runs "
-            "every policy that is possible for this Trace. See 'tracekit policies'.",
+            "Policy with its parameters; may be repeated. The default is a standard set; all-of-the-literature runs "
+            "every policy that can replay this Trace. See 'tracekit policies'.",
         ),
     ] = (),
     *,
@@ -35,24 +35,24 @@ def replay(
         Path | None,
         Flag(
             "--twin FILE.toml",
-            "Replay in the twin from 'tracekit calibrate', where each policy replaces its job order. OUT/twin is the "
-            "twin itself.",
+            "Replay in the twin from 'tracekit calibrate'. Each policy replaces the twin's job order. OUT/twin is "
+            "the twin itself.",
         ),
     ] = None,
     inflate: Annotated[
         float | None,
         Flag(
             "--inflate X",
-            "Run a placement study instead. All tasks arrive, even those that never ran, up to X times the GPUs, and "
-            "no task leaves. -p names placement rules.",
+            "Run a placement study instead: tasks arrive, including those that never ran, until they request X "
+            "times the GPUs, and none leaves. -p names placement rules.",
         ),
     ] = None,
     bracket: Annotated[
         bool,
         Flag(
             "--bracket",
-            "Also compare the means with the first policy's under other assumptions, at both ends of their ranges in "
-            "models.toml: shared GPUs, spread gangs, resizing, lost work, links and switched nodes.",
+            "Also compare each policy's means with the first policy's under other assumptions, at both ends of "
+            "their ranges in models.toml: shared GPUs, spread gangs, resizing, lost work, links and switched nodes.",
         ),
     ] = False,
     where: Where = None,

@@ -22,7 +22,7 @@ def serve(
         str | None,
         Flag(
             "--token TOKEN",
-            "Token that clients must send. If --host is not this machine, tracekit makes and prints a token.",
+            "Token that clients must send. If --host is not this machine, tracekit generates a token and prints it.",
             variable="TRACEKIT_TOKEN",
         ),
     ] = None,
@@ -38,8 +38,8 @@ def serve(
 ) -> None:
     """Serve the report of a Trace as a live page on this machine.
 
-    The page is the report of 'analyze'. In addition, you can open a job, a node or a user, or select a part of the
-    Trace, for which tracekit then recomputes the answers. The server changes nothing. Ctrl-C stops it.
+    The page is the report of 'analyze'. You can also open a job, node or user, or select part of the Trace and
+    recompute the answers for it. The server changes nothing. Ctrl-C stops it.
 
     Example: tracekit serve my-trace
     """

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(BaseException):
-    """The reader of our output is gone. Libraries would turn a BrokenPipeError into exit code 1."""
+    """The reader of our output has closed it. Libraries would turn a BrokenPipeError into exit code 1."""
 
 
 class _Stream:
-    """A text stream that distinguishes its failures and escapes characters missing from its encoding.
+    """A text stream that distinguishes kinds of failure and escapes characters that its encoding lacks.
 
     Parameters
     ----------
     stream : TextIO
         The underlying stream.
     talk : bool
-        Whether the stream carries messages, whose loss must not make a run fail.
+        Whether the stream carries messages. Losing them must not make a run fail.
     """
 
     def __init__(self, stream: TextIO, *, talk: bool) -> None:
@@ -75,7 +75,7 @@ class _Stream:
             self._stream.flush()
 
     def give_up(self) -> None:
-        """Drop unwritten text, because writing it would fail again when Python closes the stream."""
+        """Drop unwritten text, which would fail again when Python closes the stream."""
         try:
             self._stream.flush()
         except OSError:
@@ -129,9 +129,9 @@ def print_json(value: object) -> None:
 
 
 def _fill_closed() -> None:
-    """Open closed streams on the null device, so that the next opened file does not become standard output."""
+    """Open closed streams on the null device. Otherwise the next opened file would become standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one

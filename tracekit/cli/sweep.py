@@ -21,7 +21,7 @@ def sweep(
         typer.Argument(metavar="FILE.toml", help="File that lists the combinations; --template prints an example."),
     ] = None,
     out: Annotated[
-        Path | None, Flag("-o --output OUT", "Folder for the results. A sweep that is already there is resumed.")
+        Path | None, Flag("-o --output OUT", "Folder for the results. If it contains a sweep, the sweep is resumed.")
     ] = None,
     twin: Annotated[
         Path | None,
@@ -36,20 +36,20 @@ def sweep(
         bool, Flag("--collect", "Replay nothing; write the table and the plot from the results of the shards.")
     ] = False,
     allow_missing: Annotated[
-        bool, Flag("--allow-missing", "With --collect: write missing runs as rows without values.")
+        bool, Flag("--allow-missing", "With --collect, write missing runs as rows without values.")
     ] = False,
     template: Annotated[bool, Flag("--template", "Print an example of FILE.toml and exit.")] = False,
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file lists.
 
     Finished runs are kept in OUT/runs. After an interruption or a change to the file, the same command performs only
-    the missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. In a twin, each
-    combination is compared with the twin's own run, and the effect on the recorded times is reported if the twin's
-    grade allows it.
+    the missing runs. OUT/sweep.parquet has one row per run, and OUT/tradeoffs.svg plots the runs. With a twin, each
+    combination is compared with the twin's own run. The effect on the recorded times is reported if the twin's grade
+    allows it.
 
     With --shard I/N, the command performs only the runs of shard I of N and writes no table. Shards may run at the same
-    time on machines that share OUT. If you restart a killed shard, it performs its missing runs. --collect then writes
-    the table, or names the shards with missing runs.
+    time on machines that share OUT. A restarted shard performs its missing runs. --collect then writes the table, or
+    names the shards with missing runs.
 
     Example: tracekit sweep sweep.toml -o out
     """
@@ -95,7 +95,7 @@ def sweep(
 
 
 def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
-    """Print what the runs need, estimated for the largest Trace. Existing runs are included."""
+    """Print what the runs need, estimated for the largest Trace and including existing runs."""
     from tracekit.sweeps.file import read_sweep
 
     try:

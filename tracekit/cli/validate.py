@@ -22,10 +22,10 @@ def validate(
     """Check a Trace and print one line per problem with the table, column, number of rows and an example.
 
     It checks columns and types, keys, references between tables and row counts. Durations, waits, counts and shares
-    must be 0 or more. Jobs must start after their submission and end after their start, and attempts must not overlap.
-    Durations must equal the differences between their times. For every source file, records = kept + rejected.
-    Partitions must match the manifest and contain only rows of their cluster and day. The check streams only the
-    columns that it needs, so it uses little memory. A changed byte that leaves a valid value is found only with --deep.
+    must be 0 or more. Jobs must start after submission and end after their start, attempts must not overlap, and
+    durations must match their times. For every source file, records = kept + rejected. Partitions must match the
+    manifest and contain only rows of their cluster and day. The check streams only the columns that it needs, so it
+    uses little memory. Only --deep finds a changed byte that leaves a valid value.
 
     The exit code is 0 if all checks pass, 1 if a check fails or a table cannot be read, and 2 if the folder is not a
     Trace.

@@ -35,19 +35,19 @@ def wait(
         Path | None,
         Flag(
             "--queue FILE",
-            "Jobs that wait and run now, from 'squeue --json'; by default those at the end of the history.",
+            "Jobs waiting and running now, from 'squeue --json'; by default, those at the end of the history.",
         ),
     ] = None,
     level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
     form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "Format of the result.")] = "table",
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Predict how long a job will wait, as an interval based on similar jobs that met a similar queue.
+    """Predict how long a job will wait, as an interval based on similar jobs in a similar queue.
 
-    Similar jobs have the same cluster and size class. If there are enough such jobs, they also have the same partition,
-    GPU model and so on. Of these, the jobs count that met about as much work ahead, and free GPUs or none. The
-    prediction is for a job submitted at the end of the history or, with --queue, in the queue of a file. docs/wait.md
-    explains the method. The query queuing/expected_wait_backtest checks it against the history itself.
+    Similar jobs have the same cluster and size class and, if there are enough of them, the same partition, GPU model
+    and so on. Of these, tracekit uses jobs that had about as much work ahead of them, and free GPUs or none. The
+    prediction is for a job submitted at the end of the history or, with --queue, to the queue in a file. docs/wait.md
+    explains the method. The query queuing/expected_wait_backtest tests it on the history itself.
 
     Example: tracekit wait my-trace --gpus 4 --partition gpu --time-limit 8h
     """

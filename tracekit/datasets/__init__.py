@@ -1,4 +1,4 @@
-"""The catalog of public traces, and functions to fetch them.
+"""The catalog of public traces, and how to fetch them.
 
 from tracekit import datasets
 datasets.fetch_dataset("helios", "helios-raw")

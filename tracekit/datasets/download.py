@@ -28,7 +28,7 @@ _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.
 
 
 class RefusedError(Exception):
-    """A URL that does not provide the file. The message is the reason, without the URL."""
+    """A URL without the file. The message is the reason, without the URL."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PointerError(RefusedError):
 
 
 class _ConnectionLostError(Exception):
-    """A connection that failed after `gained` more bytes. Another request may resume the download."""
+    """A connection that failed after `gained` more bytes. The next request may resume the download."""
 
     def __init__(self, reason: object, gained: int) -> None:
         self.gained = gained
@@ -56,7 +56,7 @@ class _ConnectionLostError(Exception):
 
 
 class _ChangedError(Exception):
-    """A download that cannot be resumed because the file changed or the server sent another range than requested."""
+    """A download that cannot resume, because the file changed or the server sent the wrong range."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def download(
     """Download a URL into `partial`, resuming if the server still has the same file.
 
     The server must confirm the entity tag or the date (If-Range) or, for a file with a known checksum, the total size.
-    If it confirms neither, the download restarts from zero, but only once. The limits are
-    `tracekit.exchange.DOWNLOADS`. They allow five requests, and no further request after one that returned nothing.
+    If it confirms neither, the download restarts from zero, but only once. The limits (`tracekit.exchange.DOWNLOADS`)
+    allow five requests, and none after one that returned nothing.
 
     Parameters
     ----------
@@ -212,9 +212,9 @@ def _open(url: str, headers: dict[str, str], bounds: Bounds) -> Answer:
 
 
 def _remaining(response: Answer, held: int, total: int | None, validator: str | None) -> int:
-    """Return the size of the whole file, of which the server sends the bytes from position `held` on.
+    """Return the size of the whole file when the server sends the bytes from position `held`.
 
-    Because a server may ignore If-Range, the part must belong to the file that `validator` identifies.
+    A server may ignore If-Range, so check that the part belongs to the file that `validator` identifies.
     """
     found = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", ""))
     if not held or not found or int(found[1]) != held or total not in (None, int(found[2])):
@@ -286,5 +286,5 @@ def _lfs_pointer(head: bytes) -> LfsPointer | None:
 
 
 def _is_html(head: bytes, content_type: str) -> bool:
-    """Return whether the content is a web page, such as an error or login page. A raw log never is."""
+    """Return whether the content is a web page, such as an error or login page. No raw log is."""
     return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None

@@ -1,4 +1,4 @@
-"""Fetch a public trace into a folder. Unfinished files have other names, and nothing is replaced unless asked for."""
+"""Fetch a public trace into a folder. Unfinished files have other names, and nothing is replaced without `force`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fetch_file(
             if number < len(urls):
                 progress.note(f"{url}: {error}; trying the next source")
             if isinstance(error, PointerError) and error.pointer.sha256 and file.sha256 is None:
-                # The next source must provide the content that the pointer names.
+                # The next source must have the content that the pointer names.
                 file = replace(
                     file, sha256=error.pointer.sha256, sha256_from="git-lfs", bytes=file.bytes or error.pointer.size
                 )
@@ -84,7 +84,7 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
     """Download a URL, or all parts of a URL that ends in *, to its name in `staging`, and check its SHA-256."""
     whole = staging / file.name
     if whole.exists() and _is_right(whole, file):
-        return  # complete, but an earlier run ended before it moved the file into place
+        return  # complete, but an earlier run ended before moving the file into place
     for again in (False, True):
         progress.stage(f"fetching {file.name}", total=file.bytes or file.about_bytes)
         found = list(_partials(url, file, staging, timeout, progress))
@@ -107,7 +107,7 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
             joined.replace(whole)
             return
         joined.unlink()
-        # Bytes from an earlier request may be wrong, so download again from zero, but only once.
+        # Bytes from an earlier request may be wrong, so download again from zero, once.
         if again or not resumed:
             why = ", twice: the server resumes with the wrong bytes" if resumed else ""
             raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}")
@@ -165,7 +165,7 @@ class FileRecord:
     """One fetched file."""
 
     url: str
-    """URL of its source, or '' if the file existed before the first run."""
+    """Its URL, or '' if the file existed before the first run."""
     bytes: int
     sha256: str
     checked: str
@@ -251,8 +251,8 @@ def fetch_dataset(
     """Fetch the files of a public trace.
 
     Each file is downloaded into a hidden folder, checked, and then moved into place. After an interruption, the next
-    run resumes the download if the server allows it. An existing file is not fetched again if its SHA-256 is the known
-    one, or the one recorded by an earlier run.
+    run resumes the download if the server allows it. An existing file is not fetched again if it has the known SHA-256,
+    or the one from an earlier run.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def _fetch(
     path, whole = folder / file.name, staging / file.name
     size, checked = whole.stat().st_size, file.sha256_from or "nothing"
     sha256 = file.sha256 or _sha256(whole, progress)
-    # The record comes first, because a file without a known SHA-256 that it does not list would not be accepted.
+    # Write the record first: it is what makes a file without a known SHA-256 acceptable.
     record.add(file.name, FileRecord(url, size, sha256, checked, _now()), staging)
     whole.replace(path)
     return FetchedFile(path, size, sha256, checked, was_there=False)

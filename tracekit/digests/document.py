@@ -1,4 +1,4 @@
-"""A digest as one structure, which is written to digest.json and shown on the pages."""
+"""A digest as one structure, as in digest.json and on the pages."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from tracekit.report.structure import FaultInfo
 
 
-# Find figures that differ from earlier weeks by more than these weeks differ from each other.
+# Find figures that differ more from earlier weeks than these weeks differ from each other.
 
 LEVEL = 0.05
-"""Maximum share of pages that report a change although nothing has changed."""
+"""Maximum share of pages that report a change if nothing has changed."""
 FEWEST_WEEKS = 4
 """Minimum number of earlier weeks for a comparison."""
 FEWEST_JOBS = 5
-"""Minimum number of jobs per week behind a figure, for this week and for the average of previous weeks."""
+"""Minimum number of jobs per week behind a figure, in this week and on average in previous weeks."""
 _COVERED = 0.5
-"""The use of GPUs is compared only if telemetry covers at least this share of each week's GPU-hours."""
+"""Minimum share of each week's GPU-hours covered by telemetry to compare GPU use."""
 
 RULE = (
-    "A change is reported if the week is outside the range of all previous weeks, and outside the range that their"
-    " scatter predicts for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared by"
-    " their logarithm (after adding 1, or 60 s to a wait), and shares by the arcsine of their square root. s is at"
-    f" least the scatter expected by chance for this number of jobs. Over all figures on a page, the level is"
+    "A change is reported if the week is outside the range of all previous weeks, and outside the prediction "
+    "interval for the next week: mean ± t s √(1 + 1/k) of k weeks, with Student's t. Amounts are compared on a log "
+    "scale (after adding 1, or 60 s to a wait), and shares as the arcsine of their square root. s is at least the "
+    "variation expected by chance for this number of jobs. Over all figures on a page, the level is"
     f" {level_percent(LEVEL)} (Bonferroni): if nothing has changed, at most {LEVEL * 100:.0f} pages in 100 report a"
     f" change. At least {FEWEST_WEEKS} weeks and {FEWEST_JOBS} jobs per week are needed."
 )
@@ -63,7 +63,7 @@ class Judged:
         return 60.0 if self.unit == "s" else 1.0
 
     def scale(self, x: float) -> float:
-        """Transform a value to the scale on which all weeks scatter equally."""
+        """Transform a value to the scale on which all weeks vary equally."""
         return (
             math.asin(math.sqrt(min(max(x, 0.0), 1.0))) if self.unit == "share" else math.log(max(x, 0.0) + self._shift)
         )
@@ -75,7 +75,7 @@ class Judged:
         return max(math.exp(min(y, 700.0)) - self._shift, 0.0)
 
     def chance(self, jobs: float) -> float:
-        """Return the minimum scatter on this scale for this number of jobs per week."""
+        """Return the minimum variation on this scale for this number of jobs per week."""
         return (0.5 if self.unit == "share" else 1.0) / math.sqrt(jobs)
 
     def value(self, week: Mapping[str, float | None]) -> float | None:
@@ -116,7 +116,7 @@ def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float
 def _comparable(
     figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
 ) -> list[float] | None:
-    """Return the values of previous weeks, or None if there are too few data."""
+    """Return the values of previous weeks, or None if there is too little data."""
     weeks = [week for week in before if figure.value(week) is not None]
     if figure.name == "used_share":
         weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
@@ -141,7 +141,7 @@ def _change(
     low = high = None
     if comparable is not None and value is not None:
         jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
-        # An amount grows with the number of jobs. A share or a wait scatters more if there are fewer jobs than usual.
+        # An amount grows with the number of jobs. A share or wait varies more if there are fewer jobs than usual.
         own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
         low, high = _range(figure, values, (jobs, own), LEVEL / judged)
         verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
@@ -170,7 +170,7 @@ def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], l
     return figure.inverse(mean - reach), figure.inverse(mean + reach)
 
 
-# File names for users and accounts, whatever their names.
+# Safe file names for users and accounts.
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}", flags=re.ASCII)
 _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
@@ -180,8 +180,8 @@ _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 def file_names(names: Iterable[str]) -> dict[str, str]:
     """Return a file name without an ending for each name. The file names are unique on any file system.
 
-    A name of lower-case letters, digits, '-' and '_' is its own file name. All other file names consist of the allowed
-    characters of the name, a dot (which no plain name contains) and 16 digits of the name's SHA-256.
+    A name of lower-case letters, digits, '-' and '_' is its own file name. Other file names consist of the name's
+    allowed characters, a dot (which no plain name contains) and 16 digits of its SHA-256.
 
     Examples
     --------
@@ -261,7 +261,7 @@ class Digest(TypedDict):
     """Jobs for which the log names no user or account."""
     notes: list[str]
     faults: list[FaultInfo]
-    """Parts that could not be made because of an error. All other parts are complete."""
+    """Parts that failed because of an error. All other parts are complete."""
 
 
 def digest_document(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import duckdb
 
 SLACK = dt.timedelta(days=1)
-"""A log that begins or ends at most this far inside a week still covers the week, because nights are quiet."""
+"""A log that begins or ends at most this far inside a week still covers it, because nights are quiet."""
 
 _FIRST, _LAST = dt.datetime(1900, 1, 1), dt.datetime(9000, 1, 1)
-"""Bounds of all weeks. Times outside these bounds are errors in the log, and calendars end not much later."""
+"""Bounds of all weeks. Times outside are errors in the log."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: s
     return found
 
 
-# Sums of decimal numbers do not depend on the order of the rows.
+# Sums of decimal numbers do not depend on row order.
 _SQL = """
 WITH known AS (
     SELECT job_id, {key} AS name, submit_time, start_time, end_time, queue_s, status,

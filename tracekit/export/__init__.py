@@ -1,6 +1,6 @@
 """Export Traces as input files for simulators, with one module per target in `tracekit.export.targets`.
 
-You can call the package itself: `tracekit.export(trace, "gavel", "philly.trace")` (see `tracekit.export.api.export`).
+The package can be called: `tracekit.export(trace, "gavel", "philly.trace")` (see `tracekit.export.api.export`).
 """
 
 from __future__ import annotations

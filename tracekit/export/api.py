@@ -51,7 +51,7 @@ class Exported:
     files: tuple[Path, ...]
     """The files written. If there are several, the main file is last."""
     log: ExportLog
-    """Jobs left out, fields filled in, and choices made."""
+    """Skipped jobs, filled-in fields, and choices."""
 
     @property
     def jobs(self) -> int:
@@ -73,7 +73,7 @@ def export(
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write the jobs of a Trace in the format that a simulator's own loader reads.
+    """Write the jobs of a Trace in the format of a simulator's own loader.
 
     Parameters
     ----------

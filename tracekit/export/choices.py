@@ -1,4 +1,4 @@
-"""The choices made in an export: the given options, and a log of everything left out, filled in or changed."""
+"""The choices in an export: the options, and a log of everything skipped, filled in or changed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 CPU_JOBS = Option("gpu", "jobs to export: only jobs that request GPUs, or all", ("gpu", "all"))
 FRACTIONS = Option(
     "up",
-    "whether to round fractional GPUs up or leave out the job, because the simulator counts whole GPUs",
+    "round fractional GPUs up or leave out the job, because the simulator counts whole GPUs",
     ("up", "leave-out"),
 )
 INCOMPLETE = Option("leave-out", "jobs that never ran, are still running, or have unknown times", ("leave-out", "keep"))
-GUARD = Option("yes", "whether to put a quote before text that a spreadsheet would run as a formula", ("yes", "no"))
+GUARD = Option("yes", "put a quote before text that a spreadsheet would run as a formula", ("yes", "no"))
 
 
 class Options:
@@ -122,7 +122,7 @@ class Options:
 
 @dataclass(frozen=True)
 class FilledField:
-    """A field that is missing from the Trace, and the value written instead."""
+    """A field that the Trace lacks, and the value written instead."""
 
     field: str
     value: str
@@ -142,7 +142,7 @@ class FilledField:
 
 @dataclass
 class ExportLog:
-    """Everything that an export left out, filled in or changed, so that nothing happens silently."""
+    """Everything that an export skipped, filled in or changed. Nothing happens silently."""
 
     jobs: int = 0
     """Number of jobs in the Trace."""
@@ -153,7 +153,7 @@ class ExportLog:
     fills: list[FilledField] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     settings: list[str] = field(default_factory=list)
-    """Settings with which the simulator reads the files correctly."""
+    """Settings that the simulator needs to read the files correctly."""
 
     def filled(self, name: str, value: str, jobs: int, option: str = "") -> None:
         """Record that a field was filled in for some jobs. If there are no such jobs, record nothing."""
@@ -175,7 +175,7 @@ class ExportLog:
 
     @property
     def sentences(self) -> list[str]:
-        """The whole log as sentences: jobs left out, fields filled in, then notes."""
+        """The whole log as sentences: skipped jobs, filled-in fields, then notes."""
         out = [f"{counted(number, 'jobs')} left out: {reason}" for reason, number in self.left_out.items()]
         return out + [f.sentence for f in self.fills] + self.notes
 

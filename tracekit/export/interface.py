@@ -1,4 +1,4 @@
-"""The interface of a target: the fields of the files that a loader reads, the options, and the log of all choices.
+"""The interface of a target: the fields of its files, the options, and the log of all choices.
 
 Modules in `tracekit.export.targets` can import everything they need from here.
 """
@@ -64,7 +64,7 @@ class Target(ABC):
     fields: ClassVar[tuple[Field, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     needs: ClassVar[str] = "submission, GPUs, run time"
-    """Facts that must be known about a job. Jobs for which they are unknown are left out."""
+    """Facts that must be known about a job. Other jobs are skipped."""
     folder: ClassVar[bool] = False
     """Whether -o names a folder."""
     companions: ClassVar[Mapping[str, str]] = {}
@@ -83,7 +83,7 @@ class Target(ABC):
         return JobFilter.from_options(options)
 
     def check(self, options: Options) -> None:  # noqa: B027 -- most targets have nothing to check
-        """Reject options that are invalid beyond their forms, before anything is read.
+        """Reject options that are well-formed but invalid, before anything is read.
 
         Raises
         ------

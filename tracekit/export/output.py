@@ -1,4 +1,4 @@
-"""The output files of an export, which get their final names only when all are complete."""
+"""The output files of an export. They get their final names only when all are complete."""
 
 from __future__ import annotations
 

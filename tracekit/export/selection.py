@@ -1,4 +1,4 @@
-"""Select the jobs of a Trace for an export, in submission order, and read them in blocks to limit memory use.
+"""Select the jobs of a Trace for an export, in submission order, and read them in blocks to save memory.
 
 The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them. If none
 is known, the work is the job's run_s, or else its end minus its start. The replay uses the same definition.
@@ -57,15 +57,15 @@ class JobFilter:
     cpu_jobs: bool = False
     """Whether jobs without GPUs are included."""
     incomplete: bool = False
-    """Whether jobs whose submission or work is unknown are included."""
+    """Whether to include jobs with unknown submission or work."""
     fractions: str = "keep"
     """What to do with requests for a fraction of a GPU: keep, up or leave-out."""
     size: str = "gpu_count"
     """Column with the size of a request: gpu_count, cpu_count or node_count."""
     dated: bool = False
-    """Whether each job's submission must be known, even if incomplete jobs are included."""
+    """Whether the submission must be known, even if incomplete jobs are included."""
     keep_zero: bool = False
-    """Whether times in a trace without dates count from its own zero instead of from the first submission."""
+    """Whether undated times count from the trace's own zero instead of the first submission."""
 
     @classmethod
     def from_options(cls, options: Options, **others: Any) -> JobFilter:
@@ -175,7 +175,7 @@ class JobSelection:
         """
         keys = [f'"{column}"' for column in by]
         listed = "".join(f", {key}" for key in keys)
-        # Count thousandths of a GPU as integers, whose sum does not depend on the order of rows.
+        # Count thousandths of a GPU as integers, so the sum does not depend on row order.
         milli = "CAST(round(size * 1000) AS BIGINT)"
         rows = self.rows(
             f"""
@@ -206,7 +206,7 @@ def select_jobs(
     log: ExportLog,
     first_at_us: int | None = None,
 ) -> JobSelection:
-    """Select the jobs that a target exports, and log how many are left out, by reason.
+    """Select the jobs that a target exports, and log how many are skipped, by reason.
 
     With `first_at_us`, all times shift so that the first submission is at that time [us since 1970].
 
@@ -271,7 +271,7 @@ def _micros(column: str) -> str:
 
 def _sized(trace: Trace, job_filter: JobFilter) -> str:
     asked = f'j."{job_filter.size}"::DOUBLE'
-    # Do not use isnan: Parquet statistics leave out NaN, so the optimizer may treat it as always false.
+    # Do not use isnan: Parquet statistics exclude NaN, so the optimizer may treat it as always false.
     size = f"CASE WHEN {asked} * 0 = 0 AND {asked} >= 0 THEN {asked} END"
     whole = f"CASE WHEN {size} <= {_LARGEST} THEN ceil({size}) ELSE {size} END"
     work = [_micros("j.run_s"), "epoch_us(j.end_time) - epoch_us(j.start_time)"]

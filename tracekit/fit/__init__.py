@@ -1,6 +1,6 @@
 """Fit a Trace as a small workload model and draw synthetic Traces from it.
 
-The package itself can be called: `tracekit.fit(trace)` (see `tracekit.fit.scored.fit`).
+The package can be called: `tracekit.fit(trace)` (see `tracekit.fit.scored.fit`).
 """
 
 from __future__ import annotations

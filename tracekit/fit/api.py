@@ -70,11 +70,11 @@ def fit_statuses(table: JobTable) -> dict[str, Any]:
 def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
     """Return the run times to failure and how a job's time is split among its attempts.
 
-    A size class with at least 200 failures has a separate entry. Jobs are drawn without run times to failure, so there
+    A size class with at least 200 failures has its own entry. Drawing jobs does not need run times to failure, so there
     are none if `effort` is for drawing only.
 
     An attempt failed if its status is failed, timeout, node_fail or out_of_memory, or if its status is unknown and
-    another attempt followed. The latter is needed for Philly, which records one status per job.
+    another attempt followed. Philly needs the latter, because it records one status per job.
     """
     if not trace.has("attempts"):
         return {"run_time_to_failure": [], "split": None, "reason": "the Trace has no attempts table"}
@@ -235,9 +235,8 @@ def fit_model(
     document["correlation"] = fit_correlation(table.frame)
     document["statuses"] = fit_statuses(table)
     document["cluster"] = fit_cluster(trace)
-    # L-BFGS-B lets OpenBLAS solve systems with a handful of variables. If other programs are running, OpenBLAS threads
-    # make this many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of
-    # CPUs.
+    # L-BFGS-B solves systems with a handful of variables in OpenBLAS. On a busy machine, OpenBLAS threads make this
+    # many times slower (scipy issue 22438). With one thread, the digits also do not depend on the number of CPUs.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
         fitted = fit_run_times(table, seed, effort)

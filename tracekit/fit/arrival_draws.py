@@ -1,11 +1,10 @@
 """Draw arrival times from a fitted process, either batch by batch or as jobs in sessions.
 
-A session has one tenant. The normal scores of its gaps share a component, so a quick session is quick throughout. The
-normal score of a run time is the sum of a shared component and the job's own, so any two jobs of a session are equally
+A session has one tenant. The normal scores of its gaps share a component, so a fast session is fast throughout. The
+normal score of a run time is a shared component plus the job's own, so any two jobs of a session are equally
 correlated. The shared components of a tenant's successive sessions are also correlated. Requests, and statuses within a
-size class, copy the previous job as often as was fitted. Jobs that are followed by another job, and jobs that are
-repeated, fail as often as in the log. Bayes' rule gives their share of failures, and the overall share of failures does
-not change.
+size class, copy the previous job as often as was fitted. Jobs followed by another job, and repeated jobs, fail as often
+as in the log. Their share of failures follows from Bayes' rule; the overall share does not change.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _LEAST_ABOVE = 0.02
 
 
 def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
-    """Return the rate of an average hour at given times since the beginning [days].
+    """Return the rate in an average hour at given times since the beginning [days].
 
     After the end of the log, the rate stays at its last value. `length` is the length of the log [days]. Files written
     by earlier versions have no pieces.
@@ -67,7 +66,7 @@ def draw_batches(
     jobs, days : optional
         Number of jobs or of days; exactly one is not None.
     load : float
-        Factor on the rate. Bursts keep their number of arrivals and become shorter by that factor.
+        Factor on the rate. Bursts keep their number of arrivals and become shorter by this factor.
 
     Raises
     ------
@@ -161,7 +160,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
     mean = a * scale * float(special.gammaincc(a + 1, least / scale)) / above
     gaps: Floats = np.empty(0)
     if above < _LEAST_ABOVE:
-        # Few gaps are above `least`, so their upper tail is inverted instead of rejecting draws.
+        # Few gaps are above `least`, so invert the upper tail instead of rejecting draws.
         gaps = np.asarray(special.gammainccinv(a, above * rng.random(number)) * scale, float)
     else:
         while gaps.size < number:
@@ -196,7 +195,7 @@ def _sizes(batch: dict[str, Any], number: int, rng: np.random.Generator) -> Ints
 # Draw sessions: their starts, numbers of jobs and gaps, and the properties that their jobs share.
 
 _MORE = 1.02
-"""Factor on the number of sessions to draw, because the last sessions continue beyond the last job."""
+"""Factor on the number of sessions to draw. The last sessions continue beyond the last job."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +311,7 @@ def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Ints) -> Float
     if not listed:
         return scores
     size = np.bincount(number)[number]
-    # Sizes of a kind too rare to be listed are treated as the next smaller kind; below the first kind, scores stay.
+    # Sizes of an unlisted rare kind count as the next smaller kind; below the first kind, scores do not change.
     kind = np.searchsorted([b["from_jobs"] for b in listed], size, side="right") - 1
     levels = np.asarray(part["levels"], float)
     found = scores.copy()
@@ -347,7 +346,7 @@ def _draw_statuses(
         again = np.concatenate([request[1:] == request[:-1], [False]])
         last, repeated, other = _odds(after)
         odds = np.where(follows, np.where(again, repeated, other), last)
-        # A copied status comes from a job that is followed by another job; the other statuses compensate for this.
+        # A copied status comes from a job that is followed by another. The other statuses compensate for this.
         later = np.concatenate([[False], follows[:-1]])
         mean = _odds_of_followed(after)
         odds = np.where(later, (odds - copying * mean) / max(1 - copying, 1e-9), odds)
@@ -499,7 +498,7 @@ def draw_sessions(
 
 
 def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Ints, rng: np.random.Generator) -> DrawnTenants:
-    """Draw each session's tenant: first a VC that has sessions of similar size, then a tenant by its share of jobs."""
+    """Draw each session's tenant: first a VC with sessions of similar size, then a tenant by its share of jobs."""
     found = draw_tenants(model, np.arange(sizes.size), rng)
     kinds = (sessions["run_times"] or {}).get("by_size") or []
     vcs = [name[1:] for name in found.names]

@@ -1,8 +1,8 @@
 """Fit arrivals: a rate with a weekly profile, which may change over the log, batches within one second, and bursts.
 
 Jobs submitted in the same second form a batch (in the same step, if the log's clock is coarser). The arrivals are these
-batches. A process (`tracekit.fit.process`) or tenants' sessions (`tracekit.fit.sessions`) describe how batches
-fluctuate around the rate; whichever better reproduces the last part of the log is used.
+batches. A process (`tracekit.fit.process`) or tenants' sessions (`tracekit.fit.sessions`) describe how batches vary
+around the rate, whichever better reproduces the last part of the log.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from tracekit.fit.sessions import Sessions
 
 
-# Choose the model of how batches fluctuate around their rate: a process or tenants' sessions.
-# Both are fitted to the first half of the batches and drawn `DRAWS` times over the time of the second half. Four
-# figures are computed for each draw: the squared variation of the gaps in operational time, the dispersion of hourly
-# counts around the rate, the correlation of successive hourly counts, and how often the next batch belongs to the same
-# tenant. The distance is the mean absolute difference from the second half of the log, with logarithms for the first
-# two figures. The model with the smaller mean distance is chosen.
+# Choose the model for how batches vary around their rate: a process or tenants' sessions. Both are fitted to the first
+# half of the batches and drawn `DRAWS` times for the second half. Each draw gives four figures: the squared variation
+# of gaps in operational time, the dispersion of hourly counts around the rate, the correlation of successive hourly
+# counts, and how often the next batch belongs to the same tenant. The distance is the mean absolute difference from the
+# second half of the log, with logarithms for the first two figures. The model with the smaller mean distance is chosen.
 
 DRAWS = 20
 """Number of draws per process."""
@@ -89,7 +88,7 @@ def compared(
     starts : tuple
         Distinct start seconds of sessions, the rate of these starts, and the starts' process.
 
-    The same batches always give the same draws, so the choice does not depend on a seed.
+    The same batches give the same draws, so the choice does not depend on a seed.
     """
     if times.size < 2 * _LEAST:
         return None

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tracekit.fit.splice import Splice
 
 
-# Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap.
-# If the family is right, the residual u of each job is uniform on (0, 1). This residual is F(x) for an exact value, a
-# random number in (F(a), F(b)) for an interval, and one in (F(x), 1) for a right-censored value (randomized quantile
-# residuals, Dunn and Smyth 1996). Both statistics compare the residuals with the uniform distribution. Because the
-# parameters were fitted to the same data, p-values cannot be looked up in a table. The bootstrap draws samples from the
-# fitted family, censors and rounds them like the data, fits them again, and counts how often they fit worse.
+# Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap. If the family is right, the
+# residual u of each job is uniform on (0, 1). This residual is F(x) for an exact value, a random number in (F(a), F(b))
+# for an interval, and one in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and Smyth 1996).
+# Both statistics compare the residuals with the uniform distribution. The parameters were fitted to the same data, so
+# p-values cannot come from a table. The bootstrap draws samples from the fitted family, censors and rounds them like
+# the data, refits them, and counts how often they fit worse.
 
 GOODNESS_JOBS = 10_000
 """Maximum number of jobs that the statistics use; larger samples are subsampled at random."""
@@ -70,7 +70,7 @@ class Bootstrap:
 
 
 def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
-    """Draw the durations [s] after which observation ends for `size` jobs, or infinity if it never ends.
+    """Draw the observation time [s] of `size` jobs, or infinity if it never ends.
 
     They are drawn from the Kaplan-Meier estimate of the censoring, which treats an observed end as censored.
     """
@@ -173,8 +173,8 @@ def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
 def tail_p_value(sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> tuple[float, int] | None:
     """Return the share of drawn samples whose tail fits no better, and the number of jobs used.
 
-    Durations below xmin are drawn from the subsample itself, and the tail is drawn from the power law. For each drawn
-    sample, xmin is found anew, as for the subsample.
+    Durations below xmin are drawn from the subsample, and the tail from the power law. xmin is found again for each
+    drawn sample.
     """
     part = sample.draw(jobs, rng)
     tail = fit_tail(part, candidates=30)
@@ -204,7 +204,7 @@ LEVELS = (
 """Shares at which workload.json lists a group's observed quantiles."""
 
 _MISFIT = 0.03
-"""Kolmogorov-Smirnov distance above which a family fits badly; interpolated quantiles 0.05 apart fit better."""
+"""Kolmogorov-Smirnov distance above which a family fits badly. Interpolated quantiles 0.05 apart fit better."""
 _BY_CHANCE = 1.63
 """Times 1 / sqrt(n), the distance that 1 in 100 samples from the right distribution exceeds (Kolmogorov)."""
 
@@ -220,8 +220,8 @@ class Effort:
     tail_jobs: int = 2_000
     """Maximum number of jobs in the bootstrap of a tail."""
     drawn_only: bool = False
-    """Whether to fit only the run times needed for drawing jobs: `until_end` by size class and status, and the groups
-    that supply their shape."""
+    """Whether to fit only the run times needed to draw jobs: `until_end` by size class and status, and the groups that
+    give their shape."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:
@@ -252,8 +252,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return the entry in workload.json for the distribution of one sample.
 
-    The family with the lowest BIC is chosen. Among 11 families, some of them nested, AIC would choose an unnecessary
-    parameter in 1 of 6 cases, regardless of the sample size.
+    The family with the lowest BIC is chosen. Among 11 families, some nested, AIC would choose an unnecessary parameter
+    in 1 of 6 cases at any sample size.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
-"""Compare the model of a synthetic Trace with the model that the Trace was drawn from.
+"""Compare the model of a synthetic Trace with the model it was drawn from.
 
-The tolerance of each quantity has two parts: one for the simplifications of the model, and one for sampling noise in a
-Trace with that number of jobs.
+Each tolerance has two parts: one for the model's simplifications, and one for sampling noise at this number of jobs.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
 
 
 def _alike(model: WorkloadModel) -> float:
-    """Return the mean number of jobs in a job's session, which depend on each other, or 1 if there are no sessions."""
+    """Return the mean session size over jobs (jobs of a session are dependent), or 1 if there are no sessions."""
     arrivals = model.document["arrivals"]
     return float(arrivals["sessions"]["size"]["mean_of_a_job"]) if arrivals["process"] == "sessions" else 1.0
 

@@ -144,7 +144,7 @@ _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
 def _exp(x: Floats) -> Floats:
-    # A trial value far from the optimum gives density 0 instead of a warning.
+    # Far from the optimum, a trial value gives density 0 instead of a warning.
     return np.exp(np.minimum(x, 700.0))
 
 
@@ -338,7 +338,7 @@ _MANY = 8_000
 def _weighted(formula: Formula, x: Floats, logx: Floats, p: Any) -> Any:
     """Return log weight plus formula for one part of a mixture; `p` begins with the weight.
 
-    Most rows of a gradient move another part, so the formula is computed only once for rows with equal parameters.
+    Most rows of a gradient change another part, so the formula is computed once for rows with equal parameters.
     """
     weight, own = np.log(p[0]), p[1:]
     if own.ndim == 1 or own.shape[1] * x.size < _MANY:
@@ -472,7 +472,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     logsf = np.minimum(family.logsf(x, p), -1e-300)
     share = -np.expm1(logsf)
     whole = max(float(share[-1]), 1e-300)
-    # Use the lower share below the median and the upper share above it, so that each tail keeps its digits.
+    # Use the lower share below the median and the upper share above it, to keep the digits of each tail.
     below = np.maximum(share / whole, 1e-300)
     above = np.maximum((whole - share) / whole, 0.0)
     if whole > 0.5:

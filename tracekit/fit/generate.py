@@ -6,8 +6,8 @@ Submissions and jobs each come from the model or from the log:
 - resample: both come from the log, in blocks of days (`tracekit.fit.log_jobs`)
 - hybrid with the log's 'arrivals': each tenant's submission times come from blocks of days, and requests, outcomes and
   run times come from the model
-- hybrid with the log's 'jobs': submission times come from the model, and whole jobs come from the log, in runs of
-  successive jobs that keep the relations among a user's jobs
+- hybrid with the log's 'jobs': submission times come from the model, and whole jobs from the log, in runs of successive
+  jobs that keep the relations between a user's jobs
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str
 def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Ints:
     """Return indices of the log's jobs, in runs of successive jobs that each start at a random job.
 
-    The first job of the log follows the last job, which makes all jobs equally likely (circular blocks).
+    The log is circular: its first job follows the last, so all jobs are equally likely.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def _made(trace: Trace, known: WorkloadModel | None, recipe: Recipe, way: Way) -
     if way.method == "resample":
         return _with_jobs_of_log(trace, None, recipe, way)
     if known is None:
-        # Imported late, because resampling needs no fit and should not wait for scipy's optimizers to load.
+        # Imported late: resampling needs no fit and should not wait for scipy's optimizers to load.
         from tracekit.fit.api import fit_model
         from tracekit.fit.choice import Effort
 

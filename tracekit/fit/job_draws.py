@@ -72,7 +72,7 @@ def draw_groups(
         shares = np.array([groups[m]["jobs"] for m in members], float)
         u = rng.random(mine.size)
         if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
-            # Failures come first, so a number below their share is a failure. Each job's odds stretch that share.
+            # Failures come first, so a number below their share is a failure. Each job's odds scale that share.
             members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
             limit = np.clip(bad * odds[mine], 0.0, 1.0)
             u = np.where(
@@ -175,7 +175,7 @@ def draw_run_times(
 
     Each job has a normal score that is correlated with the score of its user's previous job and shifted to the ranks of
     its VC. The run time is the quantile, at that score, of the distribution fitted to the job's group. Jobs drawn in
-    sessions already have scores; pass these as `scores`, which is modified.
+    sessions already have scores. Pass them as `scores`, which is modified.
     """
     if scores is None:
         scores = _scores_of_users(model, tenants, rng)
@@ -210,14 +210,14 @@ def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random
         order = _sorted(users)
         noise = scores[order] * np.sqrt(1 - rho**2)
         noise[:1] /= np.sqrt(1 - rho**2)
-        # One chain runs through all users, so each user's first job is correlated with another user's last job. That
-        # does not change a user's statistics, and every score keeps its distribution.
+        # One chain runs through all users, so each user's first job is correlated with another user's last job. This
+        # changes neither a user's statistics nor the distribution of scores.
         scores[order] = _chained(noise, rho)
     return scores
 
 
 def _sorted(numbers: Ints) -> Ints:
-    """Return the stable sort order of small integers, using 16-bit integers, which sort ten times faster."""
+    """Return the stable sort order of small integers. 16-bit integers sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
 
@@ -237,8 +237,8 @@ _REACH = np.linspace(-8.0, 8.0, 801)
 def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Ints) -> None:
     """Convert scores within a VC to scores among all jobs of the same size class, in place.
 
-    The jobs of a VC keep their ranks from the log. The VCs of one class cover the ranks less evenly than all jobs
-    together, so each class's scores are then transformed to be normal again.
+    The jobs of a VC keep their ranks from the log. The VCs of one class cover the ranks unevenly, so each class's
+    scores are made normal again.
     """
     part = model.document["correlation"]
     if not part["vcs"]:
@@ -272,7 +272,7 @@ def durations_at(model: WorkloadModel, size: str | None, status: str | None, sco
     """Return the run times [s] of jobs of a size class and status at given normal scores."""
     entry = _entry(model, size, status)
     shape, ratio = model.shape(entry)
-    # Run times longer than any in the log are drawn if jobs of the group and of its pool were still running. Files
+    # Run times longer than any in the log are drawn only if jobs of the group and its pool were still running. Files
     # written by earlier versions do not record the number of these jobs for pooled groups.
     longest = min(
         longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])

@@ -1,8 +1,8 @@
 """Read the jobs of a Trace as input for a fit.
 
 A job's run time is the sum of its attempts' run times; if any of these is unknown, it is the job's run_s, or end minus
-start. Gaps between attempts are queueing time and do not count, so the run time is the demand that a simulator needs. A
-job with a start but no end is right-censored at the end of the log.
+start. Gaps between attempts are queueing time and do not count, so the run time is what a simulator needs. A job with a
+start but no end is right-censored at the end of the log.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def read_jobs(trace: Trace) -> JobTable:
         "cpu_count",
         "memory_gib",
         pl.coalesce("attempts", "attempt_count").alias("attempt_count"),
-        # The finished attempts of an unfinished job do not give its run time.
+        # Finished attempts of an unfinished job do not give its run time.
         pl.when(~pl.col("status").is_in(UNFINISHED).fill_null(value=False))
         .then(pl.coalesce(whole, own))
         .alias("held_s"),

@@ -42,7 +42,7 @@ def minimize(
     **options : float
         Options for scipy.optimize.minimize(method="L-BFGS-B").
     """
-    # Imported here because it takes a third of a second, and pages that only show an existing fit import this package.
+    # Imported here because it takes a third of a second, and pages that only show a fit import this package.
     from scipy import optimize
 
     descend: Any = optimize.minimize  # scipy's types require a constant for `jac`
@@ -59,7 +59,7 @@ _EXACT_HESSIAN = 20_000
 _STEP = 1e-5
 """Forward-difference step of a gradient; it shifts a maximum by half a step, far below any standard error."""
 _ROOM = 32_000
-"""Number of values computed at once; more would not fit into the CPU cache and take up to five times longer."""
+"""Number of values computed at once. More would not fit into the CPU cache and take up to five times longer."""
 _LEAST = 1e-300
 """Smallest share of jobs in an interval."""
 _LEAP = 2.0
@@ -69,7 +69,7 @@ _POINT = 0.0201
 _FIRST_STEPS, _STEPS = 12, 100
 _FAR = 60.0
 _EDGE = 14.0
-"""A shape above exp(14), about a million, or below its inverse means that the family tends to another family."""
+"""With a shape above exp(14), about a million, or below its inverse, the family tends to another family."""
 
 
 class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the user
@@ -105,7 +105,7 @@ class Likelihood:
         self._family = family
         self._exact, self._log_exact = sample.exact, np.log(np.maximum(sample.exact, 1e-300))
         self._right = sample.right.size
-        # Neighboring intervals share an edge, so survival is computed once per edge.
+        # Neighboring intervals share an edge, so compute survival once per edge.
         edges = np.unique(np.concatenate([sample.low, sample.high]))
         self._ends = np.concatenate([sample.right, edges])
         self._log_ends = np.log(np.maximum(self._ends, 1e-300))
@@ -135,7 +135,7 @@ class Likelihood:
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        # The digits of a dot product would depend on the number of CPUs; those of a sum do not depend on it.
+        # The digits of a dot product would depend on the number of CPUs. Those of a sum do not.
         return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
@@ -218,8 +218,8 @@ def maximize(family: Family, sample: Sample) -> Fitted:
 def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     """Return the highest point found for grouped values.
 
-    For mixtures, take a few steps from each EM result and continue only from the best, unless one of its parts shrinks
-    to one duration.
+    For mixtures, take a few steps from each EM result and continue from the best, unless one of its parts shrinks to
+    one duration.
     """
     limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
     bounds = _bounds(family, limit)

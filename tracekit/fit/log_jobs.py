@@ -3,13 +3,13 @@
 Days are taken in blocks that keep their weekdays and stay near their position in the log. This is the local block
 bootstrap of Paparoditis and Politis (2002, C. R. Acad. Sci. Paris 335, 959-962). It keeps the dependence between the
 days of a block and slow changes in the load. Blocks from anywhere (Kuensch 1989) would break up a month of high load,
-and a queue that took weeks to grow in the log would never appear. The block length is the number of days over which the
-log is correlated.
+and a queue that grew over weeks would never appear. The block length is the number of days over which the log is
+correlated.
 
 A job keeps its time of day, tenant, request, outcome and run time. This keeps all relations among the jobs of a day,
-such as users who submit ten identical jobs, bursts, and long jobs at night. Users, accounts and groups get numbers as
-names, starting with the largest. For a higher load, several such logs with different users are overlaid; for a lower
-load, users are omitted for whole days.
+such as ten identical jobs of a user, bursts, and long jobs at night. Users, accounts and groups get numbers as names,
+starting with the largest. For a higher load, several such logs with different users are overlaid; for a lower load,
+users are dropped for whole days.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DAY_US = 86_400_000_000
 """A day [us]."""
 NAMES = {"user": "u", "account": "a", "group": "g"}
-"""Columns whose names become numbers, with the letters put in front of these."""
+"""Columns whose names become numbers, and the prefix of each."""
 KEPT = (
     *("cluster", "vc", "workload", "status", "gpu_count", "cpu_count", "memory_gib", "gpu_model", "node_count"),
     *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
@@ -57,8 +57,8 @@ class LogJobs:
     """The usable jobs of a log, day by day."""
 
     jobs: pl.DataFrame
-    """All jobs of the Trace, including those not taken: job_id, run_s, numbers for names (such as user_number, or -1 if
-    there is no name), and the unchanged columns."""
+    """All jobs of the Trace, including unused ones: job_id, run_s, numbers for names (such as user_number, or -1
+    without a name), and the unchanged columns."""
     row: Ints
     """Row of each job that is taken, in order of submission by the log's clock (n,)."""
     local_us: Ints
@@ -182,7 +182,7 @@ def jobs_by_day(trace: Trace) -> tuple[int, Ints]:
 
 
 def _filled(trace: Trace) -> frozenset[str]:
-    """Return the needed job columns and those with any value, because empty columns would take much memory."""
+    """Return the job columns that are needed or have any value. Empty columns would take much memory."""
     with trace.database() as database, database.connect() as con:
         return filled_columns(con, "jobs", trace.files("jobs")) | {"cluster", "vc", "gpu_count"}
 
@@ -263,7 +263,7 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
 def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Ints | None:
     """Return the index of each attempt's job, or None unless every job has attempts and both tables are in one order.
 
-    Most formats write the tables in this way, and this is much faster than looking up each job.
+    Most formats write the tables in this order, and this is much faster than looking up each job.
     """
     begins = (of_attempts != of_attempts.shift()).fill_null(value=True)
     named = of_attempts.filter(begins)
@@ -318,7 +318,7 @@ def taken_days(log: LogJobs, recipe: Recipe, zone: str, rng: np.random.Generator
     place, copy, local_us = _drawn(log, recipe, rng)
     check_any(place.size)
     submit = _utc(local_us, zone)
-    # If clocks are set forward, the skipped hour moves behind others, so the jobs are sorted again.
+    # When clocks go forward, the skipped hour moves behind others, so sort the jobs again.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
     return TakenJobs(place[order], copy[order], submit[order])
 
@@ -370,7 +370,7 @@ def _drawn(log: LogJobs, recipe: Recipe, rng: np.random.Generator) -> tuple[Ints
     if asked * per_day * recipe.scale_load > MOST_JOBS * 1.2:
         raise UsageError(f"would give more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     number = max(1, int(np.ceil(asked)))
-    # Draw more days if the first draw has fewer jobs than requested.
+    # Draw more days if the first draw has too few jobs.
     longest = number if recipe.jobs is None else int(LONGEST_DAYS)
     due = course(number, log.days, rng, longest=longest)
     found = _days(log, due[:number], 0, recipe.scale_load, rng)
@@ -444,11 +444,11 @@ def _renamed(name: str, copy: Ints) -> pl.Expr:
 def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -> Ints:
     """Return the day of the log that is due on each new day, keeping weekdays.
 
-    If the number of requested days equals that of the log, the course is the log from its first day. If fewer days are
-    requested, the course is the last days of the log, starting in the last week that leaves room for them, because the
-    near future resembles the recent past. Beyond the log's end, the course passes through the log again, each time from
-    a random week to the end and then from the beginning to that week. This makes all days due equally often and keeps
-    the passes out of step. A log of less than two weeks does not keep its weekdays.
+    For as many days as the log has, the course is the log from its first day. For fewer days, it is the last days of
+    the log, starting in the last week that leaves room for them, because the near future resembles the recent past.
+    Beyond the log's end, the course passes through the log again, each time from a random week to the end and then from
+    the beginning to that week. All days are then due equally often, and the passes are out of step. A log of less than
+    two weeks does not keep its weekdays.
 
     Parameters
     ----------
@@ -468,7 +468,7 @@ def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -
         begin = first + step * int(rng.integers((known - 1 - first) // step + 1))
         pieces.append(np.arange(begin, known))
         size += known - begin
-        # The rest of the pass, whose length keeps the weekdays of the days that follow.
+        # The rest of the pass. Its length keeps the weekdays of later days.
         pieces.append(np.arange(size % step, begin))
         size += pieces[-1].size
     return np.concatenate(pieces)[:longest]

@@ -120,7 +120,7 @@ class WorkloadModel:
         return found or self.whole, entry["median_ratio"] or 1.0
 
     def to_json(self) -> bytes:
-        """Return workload.json as bytes, with 10 significant digits per number and keys in a fixed order."""
+        """Return workload.json as bytes, with 10 significant digits and a fixed key order."""
         return orjson.dumps(rounded(self.document), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     def write(self, path: str | Path, *, force: bool = False) -> Path:

@@ -2,9 +2,9 @@
 
 An event in the node_events table is a failure if its state is down, or if its state is drained and its cause is a
 fault. Maintenance in any state, degraded nodes that still work, and nodes drained for an unknown cause do not count as
-failures. On each node, each cause is a separate process. Its clock starts when the log begins or when the node returns
-from the last failure with that cause, and is censored at the end of the log. Nodes that never failed count with the
-whole log. The nodes' age when the log begins is unknown and assumed to be 0.
+failures. On each node, each cause is a separate process. Its clock starts when the log begins or the node returns from
+the last such failure, and is censored at the end of the log. Nodes that never failed count for the whole log. The
+nodes' ages at the start are unknown and assumed to be 0.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _group(name: str, events: pl.DataFrame, window: Window, seed: int, effort: E
 
 
 def times_away(events: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Return the times away, merging a node's overlapping or adjoining ones; `open` ones go on beyond the log."""
+    """Return the times away, merging overlapping or adjoining ones of a node. `open` ones continue beyond the log."""
     ended = events.with_columns(open=pl.col("until").is_null(), until=pl.col("until").fill_null(window.end))
     ordered = ended.sort("node_id", "since", "until", "state", "cause")
     before = pl.col("until").cum_max().shift(1).over("node_id")

@@ -2,8 +2,8 @@
 
 The offered load is the requested GPU-seconds per second divided by the cluster's GPUs. The requested GPU-seconds per
 second are the arrivals per second times the mean of a job's GPUs times its run time. Jobs of unknown size or run time
-count as 0. From the first submission to the last, this is the load of `export --target-load`. Above 1, the queue grows
-without limit.
+count as 0. From the first submission to the last, this is the load of `export --target-load`. Above a load of 1, the
+queue grows without limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _LEVELS = 20_000
-"""Number of equally likely run times to average; the last of them is divided further."""
+"""Number of equally likely run times to average. The last is divided further."""
 
 
 def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
@@ -112,8 +112,8 @@ def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Ints, F
 def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
     """Return the mean of GPUs times run time over the jobs that a model draws [GPU*s].
 
-    Requests and statuses are drawn by size class. Given these, a run time depends only on class and status, so the mean
-    is a sum over both. The mean run time is that of the drawn quantiles, truncated at the longest run time.
+    Requests and statuses are drawn by size class. A run time depends only on class and status, so the mean is a sum
+    over both. The mean run time is that of the drawn quantiles, truncated at the longest run time.
     """
     document = model.document
     if not model.run_times:

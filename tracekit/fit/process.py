@@ -1,14 +1,14 @@
 """Fit the arrival process around a known rate: Poisson, gamma renewal, or Markov-modulated.
 
-The fitted rate converts the gaps between batches to operational time, in which a Poisson process has exponential gaps
-with mean 1. Poisson is rejected if hourly counts vary more than in 99 % of simulated Poisson processes observed through
-the same clock, or if gaps vary significantly more or less. A gamma renewal process and a two-state Markov-modulated
-Poisson process are then fitted to the same gaps, and the process with the lowest BIC is chosen.
+The fitted rate converts gaps between batches to operational time, where a Poisson process has exponential gaps with
+mean 1. Poisson is rejected if hourly counts vary more than in 99 % of simulated Poisson processes observed through the
+same clock, or if gaps vary significantly more or less. A gamma renewal process and a two-state Markov-modulated Poisson
+process are then fitted to the same gaps, and the process with the lowest BIC is chosen.
 
-For each step (tick) of its clock, a log shows only whether anything arrived. The fitted rate counts ticks with an
+For each step (tick) of its clock, a log shows only whether anything arrived, and the fitted rate counts ticks with an
 arrival. If a share q of the ticks is hit, a Poisson process has -ln(1 - q) events per tick. Measured in ticks, gaps and
-hourly counts vary less than in a Poisson process, and the more ticks are hit, the less they vary. Each statistic is
-therefore compared with that of simulated processes observed through the same clock.
+hourly counts vary less than in a Poisson process, and less still if more ticks are hit. So each statistic is compared
+with simulated processes observed through the same clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEAST_DRAWS = 250
 _MOST = 5_000_000
 """Approximate maximum number of random numbers for a p-value."""
 _MOST_HIT = 0.999
-"""Maximum share of an hour's ticks that count as hit; if all were hit, the rate would be infinite."""
+"""Maximum share of an hour's ticks that count as hit. If all were hit, the rate would be infinite."""
 
 
 class IndependenceResult(NamedTuple):
@@ -153,7 +153,7 @@ def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generato
         seconds = np.interp(drawn[: np.searchsorted(drawn, events[-1])], events, part.edges_s)
         ticks = np.floor(seconds / part.step_s)
         hit = ticks[np.flatnonzero(np.diff(ticks, prepend=-1.0))] * part.step_s
-        # As with the log, each draw's rate is fitted to its own hits.
+        # As for the log, each draw's rate is fitted to its own hits.
         hours = np.searchsorted(part.edges_s[1:-1], hit, side="right")
         counts = np.bincount(part.cells, np.bincount(hours, minlength=part.hits.size), factors) + rng.poisson(outside)
         fitted = replace(part, hits=part.hits * ((counts + 1) / (per_cell + 1))[part.cells])
@@ -268,7 +268,7 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
 
     best = None
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
-    # The first descent may end in a corner where both states are equal, so short stays need a separate starting point.
+    # The first descent may end where both states are equal, so short stays need another starting point.
     for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
         found = minimize(fall, np.array(start), bounds, maxiter=40)
         if best is None or found[0] < best[0]:

@@ -4,11 +4,11 @@ The expected number of arrivals in an hour is level(days since the beginning) * 
 is (arrivals + 1) / (expected + 1), so an hour of the week without arrivals keeps a small rate. The level is constant,
 grows exponentially, or is constant in each of several pieces separated by change points.
 
-The daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each. Only pieces
-that cannot be due to chance are allowed. The forms of the level are compared by BIC; each additional piece adds two
-parameters, its rate and its beginning. The log-likelihood in BIC is divided by the dispersion of counts, which is that
-of hours, or of days if larger, each around the rate that makes it smallest. Bursts, which only make counts vary more,
-therefore produce no change point.
+Daily counts (weekly counts, if the log is longer than a year) are split into pieces with one rate each. Only pieces
+that are not due to chance are allowed. The forms of the level are compared by BIC; each piece adds two parameters, its
+rate and its beginning. The log-likelihood in BIC is divided by the dispersion of hourly or daily counts, whichever is
+larger, each around the rate that makes it smallest. So bursts, which only make counts vary more, do not produce change
+points.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def with_hours(start_s: int, number: int, timezone: str) -> Hours:
 def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
     """Return the mean number of arrivals in each hour of the week, or None for hours never completely observed.
 
-    Incomplete hours are excluded. The window begins with an arrival, so the rest of that hour would count too much.
+    Incomplete hours are excluded: the window begins with an arrival, so the rest of that hour would count too much.
     """
     whole = hours.open_s >= HOUR_S
     number = np.bincount(hours.of_week[whole], minlength=CELLS["hour_of_week"])
@@ -173,7 +173,7 @@ def fit_level(kind: str, form: str, counts: Floats, hours: Hours, edges: Floats 
     profile, slope = _alternate(form, counts, hours, cells, member)
     levels = _levels(counts, member, profile[cells] * opened) if form == "piecewise" else np.ones(1)
     growth = levels[member] * np.exp(slope * hours.days) * opened
-    # The cells were slightly shrunk toward the mean; scaling restores the total.
+    # The cells were shrunk slightly toward the mean. Scaling restores the total.
     per_hour = counts.sum() / float((growth * profile[cells]).sum())
     whole = per_hour * growth * profile[cells]
     of_level = {"constant": 0, "exponential": 1, "piecewise": 2 * levels.size - 2}[form]
@@ -230,13 +230,13 @@ def _levels(counts: Floats, member: Ints, exposure: Floats) -> Floats:
     return np.maximum(np.bincount(member, counts), 0.5) / np.bincount(member, exposure)
 
 
-# Find change points in the counts of successive days, and test whether chance alone could produce them.
-# `best_cuts` finds, for each number of pieces, the cuts with the largest Poisson likelihood by dynamic programming
-# (Jackson et al., 2005, "An algorithm for optimal partitioning of data on an interval"). Workload counts vary much more
-# than Poisson counts, so days with bursts would become separate pieces. `pieces_beyond_chance` therefore counts only
-# pieces that cannot be due to chance. For this, it compares an arc of a piece with the rest of the piece, and with the
-# arcs of the same days in random order (circular binary segmentation, Olshen et al., 2004, Biostatistics 5(4)). Random
-# orders shuffle blocks of days, which keeps bursts of a day or two intact.
+# Find change points in the counts of successive days, and test whether chance alone could produce them. `best_cuts`
+# finds, for each number of pieces, the cuts with the largest Poisson likelihood by dynamic programming (Jackson et al.,
+# 2005, "An algorithm for optimal partitioning of data on an interval"). Workload counts vary much more than Poisson
+# counts, so days with bursts would become separate pieces. `pieces_beyond_chance` counts only pieces that are not due
+# to chance: it compares an arc of a piece with the rest of the piece, and with the arcs of the same days in random
+# order (circular binary segmentation, Olshen et al., 2004, Biostatistics 5(4)). Random orders shuffle blocks of days,
+# which keeps bursts of a day or two intact.
 
 BLOCK = 3
 """Number of units in a block, and in the shortest piece."""
@@ -245,7 +245,7 @@ DRAWS = 199
 LEVEL = 0.05
 """The p-value above which a piece is not split; BIC must also prefer the split."""
 _FIRST = 39
-"""Number of orders after which a test may end if it can no longer reach the level."""
+"""Number of orders after which a test may stop early if it can no longer reach the level."""
 _MOST_PIECES = 16
 
 
@@ -378,7 +378,7 @@ _WEEK = 7
 _LEAST_CHANGING_DAYS = 14
 """Minimum number of days in a log for a trend or a change point."""
 _MOST_UNITS = 366
-"""Number of units above which longer units, such as weeks, are counted, because the work grows with the square."""
+"""Number of units above which longer units, such as weeks, are used, because the work grows with the square."""
 
 
 class RateFit(NamedTuple):
@@ -474,8 +474,8 @@ def rate_entry(fit: RateFit, hours: Hours, arrivals: int) -> dict[str, Any]:
 def unit_dispersion(counts: Floats, rate: Rate, hours: Hours, unit_days: int) -> float | None:
     """Return Pearson's chi-square of daily counts per degree of freedom.
 
-    Bursts that last for hours make hourly counts depend on each other, so daily counts are more dispersed. The result
-    is None if there are fewer than half as many degrees of freedom as units.
+    Bursts that last for hours correlate hourly counts, so daily counts are more dispersed. The result is None if there
+    are fewer than half as many degrees of freedom as units.
     """
     of_unit = _units(counts.size, unit_days)
     seen, due = (np.bincount(of_unit, x) for x in (counts, rate.expected(hours)))

@@ -3,8 +3,8 @@
 Durations are fitted by two measures. `demand` is the run time of jobs that nothing stops, so jobs that were cancelled,
 timed out, were preempted, lost their node or are still running are right-censored. `until_end` is the time for which
 jobs kept their resources, regardless of how they ended, so only jobs still running are right-censored. A group with
-fewer than 200 jobs is pooled instead of fitted separately. It takes the shape of the first existing one of the
-following, shifted to the group's own median if at least 20 of its durations have a known end.
+fewer than 200 jobs is pooled instead of fitted. It takes the shape of the first that exists of the following, shifted
+to its own median if at least 20 of its durations have a known end.
 
 - size class, also by status: the jobs with the same status in its class and the neighboring classes (`neighbours`)
 - class by status: its class; the jobs with any status in its class and the neighboring classes; its status
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 # A size class with few jobs is pooled with its neighboring classes.
 
 _WITH_GPUS = CLASSES[1:]
-"""Classes with neighbors; jobs without GPUs differ in kind, so their class has none."""
+"""Classes with neighbors. CPU jobs differ in kind, so their class has none."""
 
 
 def neighbours(jobs: Mapping[str, int], name: str, least: int) -> list[str] | None:
     """Return the size classes to pool, small to large.
 
-    Starting with the class itself, the next smaller or next larger class with jobs is added, whichever has fewer jobs
-    (the smaller class if equal), until there are enough jobs. This keeps the class's own share of the pool as large as
-    possible.
+    The pool starts with the class itself and grows by the next smaller or larger class with jobs, whichever has fewer
+    (the smaller class if equal), until there are enough. This keeps the class's own share as large as possible.
 
     Parameters
     ----------
@@ -139,7 +138,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict
         used = {supplies[name].group.name for name in pairs}
         groups = [group for group in groups if group.name in pairs | used]
         big, pools = ({name: one for name, one in which.items() if name in used} for which in (big, pools))
-    # Groups are fitted one after the other; their arrays are short, so threads would mostly wait for each other.
+    # Fit groups one after the other. Their arrays are short, so threads would mostly wait for each other.
     fits = {one.name: _fit(one, resolution, longest_s, seed, effort) for one in (*big.values(), *pools.values())}
     found = [fits.get(group.name) or _pooled(group, supplies[group.name], fits, resolution) for group in groups]
     return found, [fits[name] for name in pools]
@@ -239,8 +238,8 @@ def _pooled(group: _Group, supply: _Supply, fits: dict[str, dict[str, Any]], res
     own = None
     if seen.size >= LEAST_KNOWN:
         own = observed_quantiles(Sample.make(seen, right, resolution_s=resolution))
-    # Both medians include censored jobs; otherwise a group whose jobs are often stopped would seem to have
-    # short run times.
+    # Both medians include censored jobs. Otherwise a group whose jobs are often stopped would seem to have short run
+    # times.
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}

@@ -18,7 +18,7 @@ RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
 """Rounding steps that are recognized [s]; the last step is the resolution of a Trace."""
 
 _EXACT_FROM = 100
-"""Number of rounding steps from which a value counts as exact, because the density barely changes over one step."""
+"""Number of rounding steps from which a value counts as exact: the density barely changes over one step."""
 
 
 def resolution_of(values: Floats) -> float:
@@ -38,9 +38,9 @@ def resolution_of(values: Floats) -> float:
 class Sample:
     """Durations [s] of one group of jobs.
 
-    A value v rounded to steps of r lies in [v - r/2, v + r/2), truncated at 0, and is treated as this interval. From
-    100 steps on, it counts as exact, which changes a log-likelihood by less than 1e-4 of one job's contribution. A
-    left-censored value is an interval that begins at 0.
+    A value v rounded to steps of r counts as the interval [v - r/2, v + r/2), truncated at 0. From 100 steps, it counts
+    as exact, which changes a log-likelihood by less than 1e-4 of one job's contribution. A left-censored value is an
+    interval that begins at 0.
     """
 
     exact: Floats

@@ -3,11 +3,11 @@
 A session is a run of successive submissions by one tenant with gaps up to a threshold. The tenant is the user, or the
 VC if users are unknown. If both are unknown, sessions span the whole log. The threshold is the gap at which two
 lognormal distributions, fitted by maximum likelihood (EM) to the gaps between a tenant's successive submissions, have
-equal weighted density. Below the threshold, the distribution of short gaps is more likely.
+equal weighted density. Below it, the distribution of short gaps is more likely.
 
-A log has sessions if two conditions are met, each by five standard errors. Close pairs (gaps up to the threshold) must
-be 1.5 times as frequent as with independent arrivals at each tenant's rate, and the next batch must belong to the same
-tenant more often than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
+A log has sessions if two conditions hold by five standard errors: close pairs (gaps up to the threshold) are 1.5 times
+as frequent as with independent arrivals at each tenant's rate, and the next batch belongs to the same tenant more often
+than the tenants' shares explain. Simultaneous bursts of all tenants are not sessions.
 
 Standard errors treat whole sessions as independent. If session s has n_s pairs and y_s of them are hits, the standard
 error of the share p of hits is sqrt(sum (y_s - p n_s)^2) / sum n_s.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 LEAST_RATIO = 1.5
-"""Minimum ratio of close pairs to those among independent arrivals at which a log has sessions."""
+"""Minimum ratio of close pairs to those of independent arrivals for sessions."""
 LEAST_ERRORS = 5.0
 """Minimum excess of close pairs over those among independent arrivals [standard errors]."""
 _VALUES = 20_000
@@ -244,7 +244,7 @@ def fit_together(found: Sessions, jobs: pl.DataFrame) -> dict[str, Any]:
 def sizes_entry(sizes: Ints) -> dict[str, Any]:
     """Return the mean number of jobs per session with its standard error, and the share of each number.
 
-    If there are more than 500 different numbers, the others are replaced by the next smaller number that is kept.
+    At most 500 different numbers are kept. The others are replaced by the next smaller one.
     """
     values, counts = np.unique(sizes, return_counts=True)
     if values.size > _MOST_SIZES:
@@ -333,8 +333,8 @@ def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
 def _within_sizes(score: Floats, size: Ints, ordered: pl.DataFrame) -> tuple[Floats, list[dict[str, Any]]]:
     """Return each job's normal score among jobs of sessions of similar size, and the scores and VCs of each kind.
 
-    Single jobs vary most and include the longest runs, while the hundreds of jobs in a large session hardly differ. A
-    kind with fewer than 200 jobs is excluded, and its jobs keep their scores.
+    Single jobs vary most and include the longest runs, while hundreds of jobs in a large session hardly differ. Kinds
+    with fewer than 200 jobs are excluded, and their jobs keep their scores.
     """
     kind = np.searchsorted(_SIZES, size, side="right") - 1
     found, listed = score.copy(), []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_REQUESTS = 500
-"""Maximum number of distinct requests that are listed; rarer requests are omitted, and their share is given."""
+"""Maximum number of distinct requests listed. Rarer ones are omitted, with their share."""
 SCORE_LEVELS = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
 """Normal scores at which the quantiles of a VC's scores are given."""
 MOST_TENANTS = 2_000
@@ -136,8 +136,8 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
 
     Each run time is replaced by its normal score among jobs of the same size class and status. For each VC with at
     least 200 such jobs, the quantiles of the scores show whether its jobs run longer or shorter than other jobs of the
-    same class and status. Successive jobs are compared by their scores within such a VC, because using the same VC, or
-    submitting the same kind of job, must not count as correlation.
+    same class and status. Successive jobs are compared by their scores within such a VC, so that using the same VC or
+    submitting the same kind of job does not count as correlation.
     """
     known = jobs.filter(pl.col("held_s").is_not_null() & pl.col("known")).select(
         "held_s", "gpu_class", "status", "user", "cluster", "vc"
@@ -195,7 +195,7 @@ def job_scores(jobs: pl.DataFrame) -> Floats:
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:
     """Return the normal score of each value within its group, with equal values in random order.
 
-    Without random order, many equal values, such as run times of 0 s, would share one score that no drawn job has.
+    Otherwise many equal values, such as run times of 0 s, would share one score that no drawn job has.
     """
     code = jobs.select(pl.struct(groups).rank("dense"))[:, 0].to_numpy().astype(np.int64)
     order = np.lexsort((np.random.default_rng(values.size).random(values.size), values, code))

@@ -8,9 +8,9 @@ above xmin is the observed share, estimated by Kaplan-Meier if jobs are right-ce
 
 The value of b maximizes the likelihood under this truncation (Aban, Meerschaert and Panorska, Journal of the American
 Statistical Association 101 (2006)). The value of xmin brings the power law above it closest to the Kaplan-Meier
-estimate. This is Clauset's method (`fit_tail`) with a bound; without the bound, b would be too large, and the drawn
-tail would be truncated twice. The power law replaces the family if that lowers BIC. The jobs above xmin determine xmin,
-s and b, so the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
+estimate. This is Clauset's method (`fit_tail`) with a bound. Without the bound, b would be too large, and the drawn
+tail truncated twice. The power law replaces the family if this lowers BIC. The jobs above xmin determine xmin, s and b,
+so the log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _PARAMETERS = 3
 """Number of parameters: xmin, the share above it, and b."""
 _LOG_B = (float(np.log(1e-3)), float(np.log(50.0)))
-"""Range of log b. At the lower end, each decade has equally many durations; above the upper end, the tail vanishes."""
+"""Range of log b. At the lower end, each decade has equally many durations. Above the upper end, the tail vanishes."""
 _UPPER = 0.1
 """Maximum share of the jobs that can form the tail."""
 _CANDIDATES = 100
@@ -229,9 +229,8 @@ _UNSEEN = 10
 def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
     """Return the longest run time that may be drawn for a group [s].
 
-    This is the longest run time in the log, which reflects the machines and their limits. It is ten times as long if
-    more than 1 % of the group's jobs were still running, because the longest observed run time is then not the longest
-    possible.
+    This is the longest run time in the log, which reflects the machines and their limits. If more than 1 % of the
+    group's jobs were still running, it is ten times as long, because longer runs are possible.
     """
     return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
 
@@ -259,7 +258,7 @@ def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Fl
             what = f"the model has no durations to draw from: none of {entry['n']:,} has a known end"
             raise UsageError(what, hint="fit a Trace with runs that ended")
         shares, values = np.array(entry["quantiles_s"], float).T
-        # A run time of 0 has no logarithm, but a quarter of a step rounds to 0.
+        # A run time of 0 has no logarithm. A quarter of a step rounds to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
         within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
         return np.exp(np.interp(special.ndtr(scores) * within, shares, logs))

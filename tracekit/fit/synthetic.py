@@ -1,6 +1,6 @@
 """Write a synthetic Trace: jobs, block by block, machines with their failures, and the manifest.
 
-The Trace has no queue times, because no job has a start, an end or a wait until it is replayed.
+The Trace has no queue times: jobs get a start, an end and a wait only in a replay.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def draw_node_events(
     """Draw the failures of machines, or return None if the model has none.
 
     On each machine, failures with different causes are independent, as fitted, so their times may overlap. A machine
-    that fails in the span may stay away until after its end. If no time away is known, the machine does not come back.
+    that fails in the span may return after its end. If no time away is known, it does not return.
 
     Parameters
     ----------
@@ -320,12 +320,12 @@ def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Gen
     """
     p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
     if "scale_2" in p:
-        # Each part is memoryless, so the time worked only determines which part a machine probably belongs to.
+        # Each part is memoryless, so the time worked only shows which part a machine probably belongs to.
         odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
         second = rng.random(age_s.size) < special.expit(odds)
         return rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
     shape, scale = p.get("c", 1.0), p["scale"]
-    # The additional cumulative hazard up to the failure is exponential, regardless of the hazard so far.
+    # The further cumulative hazard up to the failure is exponential, regardless of the hazard so far.
     used = (age_s / scale) ** shape
     found: Floats = scale * (used + rng.standard_exponential(age_s.size)) ** (1 / shape) - age_s
     return np.maximum(found, 0.0)

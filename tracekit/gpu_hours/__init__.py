@@ -1,1 +1,1 @@
-"""Find out who is allocated GPU-hours, how many are used, idle or lost, and what they cost."""
+"""Find out who gets GPU-hours, how many are used, idle or lost, and what they cost."""

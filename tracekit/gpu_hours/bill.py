@@ -1,4 +1,4 @@
-"""Bill GPU-hours that were allocated, idle, failed and waited for, with their cost, by account and month."""
+"""Bill allocated, idle, failed and waiting GPU-hours with their cost, by account and month."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Split a log's months where prices change, so that GPU-hours of one kind have the same price within a period.
+# Split a log's months where prices change, so that each kind of GPU-hour has one price per period.
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _local(time: dt.datetime, zone: ZoneInfo) -> tuple[int, int]:
     return there.year, there.month
 
 
-# Round exact amounts that must add up to the rounded total.
+# Round exact amounts so that they add up to the rounded total.
 
 
 def rounded(amount: Fraction, digits: int) -> Decimal:
@@ -113,7 +113,7 @@ _HOURS = 6
 _UNITS = 3_600_000_000
 """Number of GPU*microseconds in a GPU-hour."""
 
-_NO_DATES = "the Trace has no real dates, so months and the dates of prices follow its own calendar"
+_NO_DATES = "the Trace has no real dates, so months and price dates follow its own calendar"
 
 _MOST_NAMED = 5
 """Maximum number of kinds of GPU-hours without a price that a note names."""
@@ -204,16 +204,16 @@ GROUP BY ALL
 """
 
 _RULE = """\
-Held GPU-hours are the run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are split
-where a month (in the Trace's time zone) or a price begins. The most specific price in the file that fits the GPU model
-(view job_gpu_models), the partition and the time applies. GPU-hours without a price have their own line, without a
-cost. GPU-hours without dates belong to no month and have no price. Idle GPU-hours are computed as in
+Held GPU-hours are the run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and
+waits are split where a month (in the Trace's time zone) or a price begins. The most specific price that fits the GPU
+model (view job_gpu_models), the partition and the time applies. GPU-hours without a price have their own line, without
+a cost. GPU-hours without dates belong to no month and have no price. Idle GPU-hours are computed as in
 utilization/efficiency and spread evenly over the attempt. Without telemetry, GPU-hours do not count as idle. Failed
 GPU-hours were allocated to attempts that failed, except for timeouts. Both are NULL if unknown. They are parts of the
-held GPU-hours, so their costs are parts of that cost. Waiting GPU-hours are the waits of attempts that started, times
-their GPUs, at the price of the GPU-hours that they waited for. They are not part of the cost. Amounts are computed
-exactly. Each cost column is rounded so that its lines add up to the rounded exact total (the largest remainders are
-rounded up). GPU-hours are rounded in the same way, to six digits."""
+held GPU-hours, so their costs are parts of that cost. Waiting GPU-hours are the waits of started attempts times their
+GPUs, at the price of the GPU-hours that they waited for. They are not part of the cost. Amounts are computed exactly.
+The lines of each cost column add up to the rounded exact total (the largest remainders are rounded up). GPU-hours are
+rounded in the same way, to six digits."""
 
 _WORDS = {
     "held": ("gpu_hours", "cost", "allocated"),
@@ -352,7 +352,7 @@ def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None
         by: pl.Series([line[0] for line in ordered], dtype=pl.String),
         "month": pl.Series([line[1] for line in ordered], dtype=pl.String),
     }
-    # If the lines are by GPU model, name each model only once.
+    # Name each model only once if the lines are by GPU model.
     if by != "gpu_model":
         columns["gpu_model"] = pl.Series([line[2] for line in ordered], dtype=pl.String)
     amounts = [None if line[3] is None else f"{line[3].normalize():f}" for line in ordered]
@@ -397,9 +397,7 @@ def _notes(lines: dict[_Line, _Hours], prices: Prices, total: Decimal, month: st
         named = [f"{float(missing[what]):,.2f} {what}" for what in largest[:_MOST_NAMED]]
         more = f" and {len(largest) - _MOST_NAMED} more" if len(largest) > _MOST_NAMED else ""
         total_hours = float(sum(missing.values(), Fraction(0)))
-        found.append(
-            f"another {total_hours:,.2f} GPU-hours have no price and cost nothing here: {', '.join(named)}{more}"
-        )
+        found.append(f"another {total_hours:,.2f} GPU-hours have no price and are not billed: {', '.join(named)}{more}")
     return tuple(found)
 
 

@@ -29,7 +29,7 @@ def known_dimensions(trace: Trace) -> tuple[str, ...]:
 
 
 def check_dimension(trace: Trace, by: str) -> None:
-    """Reject a dimension that does not exist or that the Trace does not record for any job.
+    """Reject a dimension that does not exist or that no job has.
 
     Raises
     ------

@@ -28,7 +28,7 @@ _LIST = "utilization/jobs_to_look_at"
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Who is allocated GPU-hours, which jobs waste them, and what they cost."""
+    """Who gets GPU-hours, which jobs waste them, and what they cost."""
 
     by: str
     """The dimension of the rows in `frame`, which is also the name of its first column."""
@@ -54,7 +54,7 @@ def efficiency(
     salt_file: str | Path | None = None,
     memory_limit: str | None = None,
 ) -> Efficiency:
-    """Find out who is allocated GPU-hours, how many are used, idle, failed or preempted, and what they cost.
+    """Find out who gets GPU-hours, how many are used, idle, failed or preempted, and what they cost.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _measured(
         check_dimension(trace, by)
     session = Session(trace, memory_limit)
     rows = answer_query(trace, "utilization/efficiency", {"by": by}, session=session)
-    # Do not compute a list that was not requested.
+    # Compute the list only if it was requested.
     listed = answer_query(trace, _LIST, {"n": jobs}, session=session) if jobs else None
     bill = None if stated is None else make_bill(trace, stated, by=by, month=month, session=session)
     notes = dict.fromkeys((*rows.notes, *(listed.notes if listed else ()), *(bill.notes if bill else ())))

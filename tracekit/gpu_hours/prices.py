@@ -13,9 +13,9 @@
     from = 2026-01-01         # a day in the time zone of the Trace, or a time; inclusive
     to = 2027-01-01           # exclusive
 
-The more of gpu_model, partition and time (from, to or both) a price names, the more specific it is. The most specific
-price that fits a GPU-hour applies. It is an error if two equally specific prices fit the same GPU-hour, unless more
-specific prices cover all GPU-hours that both fit.
+A price is more specific the more it names of gpu_model, partition and time (from, to or both). The most specific price
+that fits a GPU-hour applies. Two equally specific prices that fit the same GPU-hour are an error, unless more specific
+prices cover all such GPU-hours.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Price:
 
     @property
     def names(self) -> int:
-        """How many of GPU model, partition and time the price names."""
+        """How many of these the price names: GPU model, partition and time."""
         timed = self.since != _FIRST or self.until != _LAST
         return (self.gpu_model is not None) + (self.partition is not None) + timed
 
@@ -198,7 +198,7 @@ def _moment(time: dt.date | None, timezone: str) -> dt.datetime | None:
 
 
 def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
-    """Return whether two prices fit some GPU-hours equally well and no other price fits these better."""
+    """Return whether two prices fit some GPU-hours equally well, and no other price fits these better."""
     since, until = max(one.since, other.since), min(one.until, other.until)
     if one.names != other.names or since >= until:
         return False
@@ -216,5 +216,5 @@ def _compete(one: Price, other: Price, prices: Sequence[Price]) -> bool:
 
 
 def _both(one: str | None, other: str | None) -> bool:
-    """Return whether both are set and differ, so that no GPU-hour fits both."""
+    """Return whether both are set and differ, so no GPU-hour fits both."""
     return one is not None and other is not None and one != other

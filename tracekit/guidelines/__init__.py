@@ -1,4 +1,4 @@
-"""Advice that evidence from the log supports. The guidelines are in `tracekit.guidelines.rules`.
+"""Advice based on evidence from the log. The guidelines are in `tracekit.guidelines.rules`.
 
 The package can be called: `tracekit.guidelines(trace)` (see `tracekit.guidelines.run.guidelines`).
 """

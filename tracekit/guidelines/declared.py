@@ -1,4 +1,4 @@
-"""The declarations of this package's guidelines: one Markdown file each, next to the functions for the findings."""
+"""The declarations of the built-in guidelines: one Markdown file each, next to the function for the finding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _FOLDER = Path(__file__).parent / "rules"
 def declared(name: str, **values: float) -> dict[str, Any]:
     """Return the wording, measures and thresholds of the guideline `name` as arguments of `Guideline`.
 
-    `rules/<name>.md` begins with the title and the question. Each section below, such as '## Advice' or '## No trial',
-    is one argument. 'Measures' and 'Thresholds' are tables, 'Sources' is a list, and 'Slurm', 'Kubernetes' and 'YARN'
-    make up the practice. `values` replaces '$key' by a number, so the file repeats no constants from the code.
+    `rules/<name>.md` begins with the title and the question. Each further section, such as '## Advice' or '## No
+    trial', is one argument. 'Measures' and 'Thresholds' are tables, 'Sources' is a list, and 'Slurm', 'Kubernetes' and
+    'YARN' form the practice. `values` replaces '$key' with a number, so the file does not repeat constants from the
+    code.
     """
     whole = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     numbers = {key: f"{value:g}" for key, value in values.items()}

@@ -35,11 +35,11 @@ _ROWS = 20
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
-    "worse": ("No", "the replay contradicts the advice, so find the reason before you follow it"),
+    "worse": ("No", "the replay contradicts the advice, so find out why before you follow it"),
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Effect uncertain", "the interval includes no change, or the assumptions disagree"),
 }
-"""Whether the advice helps in its replays, with a note for each outcome."""
+"""Whether the replays support the advice, with a note for each outcome."""
 
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
@@ -54,22 +54,22 @@ class Judgement:
     why: tuple[str, ...]
     """The missing data or the thresholds that were not crossed. Empty if the guideline holds."""
     finding: Finding | None = None
-    """None if data that the guideline needs are missing from the Trace."""
+    """None if the Trace lacks data that the guideline needs."""
     effect: Effect | None = None
     """The expected effect according to the replay, only for guidelines that hold."""
     no_effect: str = ""
     """Why the effect is missing, only for guidelines that hold."""
     losses: Losses | None = None
-    """For guidelines about outages that hold: the expected effect on the cost of outages."""
+    """The expected effect on the cost of outages, for guidelines about outages that hold."""
     untold: UntoldEffect | None = None
-    """The effect that no twin supports, if that is why the effect is missing."""
+    """The effect that no twin supports, if this is why the effect is missing."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
-    """Return the document. Its keys are the same for every verdict, and a key without a value is null.
+    """Return the document. It has the same keys for every verdict; missing values are null.
 
-    Text from a log appears only in `finding.rows`, where control characters are made visible and long text is
-    shortened. If a guideline cannot be written, its entry says so, and `faults` records it.
+    Text from a log appears only in `finding.rows`, with visible control characters and long text shortened. If a
+    guideline cannot be written, its entry says so, and `faults` records it.
     """
     faults = Faults() if faults is None else faults
     entries = [_written(j, faults) for j in judged]
@@ -111,7 +111,7 @@ def _entry(judged: Judgement) -> dict[str, Any]:
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
-    # A value that JSON cannot represent raises an error here, so only one guideline fails and not the whole document.
+    # If JSON cannot represent a value, only this guideline fails, not the whole document.
     orjson.dumps(entry)
     return entry
 
@@ -231,7 +231,7 @@ def _missing(effect: Effect) -> str:
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Write a sentence on whether the advice helps, and why. "Yes" becomes "Likely" if a cluster has no result."""
+    """Say whether the advice helps, and why. "Yes" becomes "Likely" if a cluster has no result."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."
@@ -266,7 +266,7 @@ def _change(change: ExpectedChange) -> dict[str, Any]:
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return the recorded values for the effect and whether a twin supports it, or None if nothing was tried."""
+    """Return the recorded values for the effect, and whether a twin supports it, or None if nothing was tried."""
     if judged.untold is not None:
         first = judged.untold.untold[0]
         return _record_of(first.change, judged.untold.support)

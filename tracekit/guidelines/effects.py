@@ -1,8 +1,8 @@
 """The expected effect of a change: the new waits or outage costs that the log's twins predict.
 
-A change is replayed in the twin of every cluster. The change's effect there (the twin with the change against the
-twin without it) is applied to the recorded values (see `tracekit.calibration.effect`). Effects are summed over the
-clusters whose twin supports them. For all other clusters, the reason is given instead.
+A change is replayed in the twin of every cluster. Its effect there (the twin with the change compared with the twin
+without it) is applied to the recorded values (see `tracekit.calibration.effect`). Effects are summed over the clusters
+whose twin supports them. All other clusters get a reason instead.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class UntoldEffect:
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The best change for jobs of one size: lowest headline mean, or completion time if a change preempts."""
+    """The best change for jobs of one size: the lowest headline mean, or completion time if a change preempts jobs."""
 
     gpu_class: str
     policy: str
@@ -110,7 +110,7 @@ class Effect:
     """The expected effect of a guideline."""
 
     changes: tuple[ExpectedChange, ...]
-    """Each change with a known effect, under each assumption, the intended change first."""
+    """Each change with a known effect, under each assumption. The intended change is first."""
     best_by_class: tuple[ClassBest, ...]
     """The best change for each job size under the first assumption. Empty if only one change was tried."""
     assumptions: tuple[str, ...]
@@ -145,12 +145,12 @@ class _Replayed(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Whether jobs are preempted. If so, the wait until the first start is only part of their total wait."""
+        """Whether jobs are preempted. Their wait until the first start is then only part of the total wait."""
         return bool(self.times.stopped or self.jobs.twin.stopped)
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
-    """Return the effect of a trial, an effect that no twin supports, or a sentence that explains why there is none.
+    """Return the effect of a trial, an effect that no twin supports, or a sentence on why there is none.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def _replayed(cluster: TwinReplays, change: str | RuleChange | MoreNodes, point:
 def _changes(
     trial: Trial, clusters: Sequence[TwinReplays]
 ) -> list[tuple[str, str | RuleChange | MoreNodes, Sequence[TwinReplays]]]:
-    """Return the changes of a trial, each with its name and the clusters to which it applies.
+    """Return the changes of a trial, each with its name and its clusters.
 
     More nodes are for the overloaded cluster only.
     """
@@ -247,7 +247,7 @@ def _expected(headline: Headline, change: str, assumption: str, found: Sequence[
 
 
 def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
-    """Return a cluster's mean waits in the log and in the twin, if its effects are unknown."""
+    """Return a cluster's mean waits in the log and in the twin, for a cluster with unknown effects."""
     jobs = jobs_of(cluster.found)
     both = ~np.isnan(jobs.recorded.queue_s) & ~np.isnan(jobs.twin.queue_s)
     ended = jobs.recorded.jct_s[both & ~np.isnan(jobs.recorded.jct_s)]
@@ -281,7 +281,7 @@ _ALREADY = "the log behaves like this already"
 
 
 def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
-    """Return the reasons with the clusters to which they apply."""
+    """Return the reasons with their clusters."""
     reasons: dict[str, list[str]] = {}
     for one in untold:
         names = reasons.setdefault(one.reason.removesuffix(_TAIL), [])
@@ -312,9 +312,9 @@ FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
-"""The same rule as in the twin's replay: a share of the allocated time goes into saving. An attempt that an outage
-stops also loses its work since the last checkpoint and the restart time, except for the share that already counts as
-saving.
+"""Same rule as in the twin's replay: checkpoints take a share of the allocated time. An attempt stopped by an outage
+also loses the work since the last checkpoint and the restart time, except for the share already counted for
+checkpoints.
 """
 
 
@@ -323,9 +323,9 @@ class Losses:
     """The expected effect of a guideline on the cost of outages."""
 
     effects: tuple[LossEffect, ...]
-    """The effect of each change in each cluster whose twin supports it. The change that saves most comes first."""
+    """The effect of each change in each cluster whose twin supports it, largest saving first."""
     untold: tuple[str, ...] = ()
-    """One sentence for each other effect on why it is unknown."""
+    """For each other effect, one sentence on why it is unknown."""
 
     @property
     def words(self) -> str:
@@ -339,7 +339,7 @@ class Losses:
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return the cost of outages for each job in the log, if jobs save their work as in `ASSUMED`.
+    """Return the cost of outages for each job in the log, if jobs write checkpoints as in `ASSUMED`.
 
     Raises
     ------
@@ -358,7 +358,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
 
 
 def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:
-    """Return the effect of a trial, or a sentence that explains why there is none.
+    """Return the effect of a trial, or a sentence on why there is none.
 
     Raises
     ------

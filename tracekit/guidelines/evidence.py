@@ -1,4 +1,4 @@
-"""The evidence for a guideline: named queries, and SQL over tables, shared views and timelines. Each runs once."""
+"""The evidence for a guideline: named queries, and SQL over tables, shared views and timelines. Each runs only once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LackingError(Exception):
-    """Data that a guideline needs are missing from the Trace. Its function raises this, and the runner catches it."""
+    """The Trace lacks data that a guideline needs. The guideline's function raises this, and the runner catches it."""
 
     def __init__(self, *sentences: str) -> None:
         self.sentences = sentences
@@ -34,8 +34,8 @@ class Evidence:
         self.trace = trace
         self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
-        # Queries that do not separate tenants have the same answer for every choice of tenant. They are therefore never
-        # split by thousands of tenants.
+        # Queries that do not separate tenants have the same answer for every tenant column, so they are never split by
+        # thousands of tenants.
         self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
@@ -47,7 +47,7 @@ class Evidence:
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
                 sentences.append(f"The trace does not record {name.replace('_', ' ')}{note}.")
-        # A missing capability is more informative than the missing table behind it.
+        # A missing capability says more than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
     def query(self, name: str, **params: object) -> Answer:
@@ -56,7 +56,7 @@ class Evidence:
         Raises
         ------
         LackingError
-            Something that the query needs is missing from the Trace.
+            The Trace lacks something that the query needs.
         """
         return self._once(find_query(name), params)
 
@@ -78,14 +78,14 @@ class Evidence:
             Values bound to its parameters. $timezone and $time_base come from the Trace. A timeline's parameters have
             their defaults.
         also : tuple of str
-            Tables that are empty if they are not in the Trace.
+            Tables to treat as empty if the Trace lacks them.
         merge : tuple of str
             Common tables that may be computed day by day and merged (`Query.merge`).
 
         Raises
         ------
         LackingError
-            A table that a timeline needs is missing from the Trace.
+            The Trace lacks a table that a timeline needs.
         QueryError
             The statement fails.
         """

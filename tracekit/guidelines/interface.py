@@ -43,7 +43,7 @@ __all__ = [
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 LEAST_COVERED = 0.5
-"""Minimum share of the GPU-hours covered for a problem to count as absent [0..1] (our choice)."""
+"""Minimum share of covered GPU-hours for a problem to count as absent [0..1] (our choice)."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +67,24 @@ class Finding:
     numbers: Mapping[str, Number]
     """One number for each measure of the guideline, by key."""
     notes: tuple[str, ...] = ()
-    """One sentence for each choice and for data that were left out."""
+    """One sentence for each choice and each exclusion of data."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Details, such as the nodes concerned. All rows have the same keys."""
     rows_title: str = ""
     """What the rows show."""
     covers: float | None = None
     """Share of `covers_of` that the numbers cover [0..1], or None if they cover all of it. Below `LEAST_COVERED`, the
-    problem may be in the uncovered part, so the verdict is 'cannot tell' instead of 'does not hold'.
+    verdict is 'cannot tell' instead of 'does not hold', because the problem may be in the uncovered part.
     """
     covers_of: str = "the GPU-hours"
     """The total that `covers` refers to."""
     text: str = ""
-    """A sentence for numbers that the guideline's own sentence does not fit, such as 0 jobs. {key} works in the same
-    way.
+    """A sentence to use if the guideline's own does not fit the numbers, such as 0 jobs. {key} works in the same way.
     """
     advice: str = ""
-    """Advice that replaces the guideline's own if this mentions something that is not in the trace, such as GPUs."""
+    """Advice to use if the guideline's own mentions something that the trace lacks, such as GPUs."""
     cost: str = ""
-    """A cost that replaces the guideline's own for the same reason."""
+    """A cost to use for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The value that a measure must reach for the advice to be given."""
+    """The value that a measure must reach before advice is given."""
 
     key: str
     """Key of the measure."""
@@ -120,7 +119,7 @@ class Threshold:
         return value > self.value if self.side == "more than" else value >= self.value
 
     def settled(self, number: Number) -> bool:
-        """Return whether the whole interval is on one side of the threshold, so the result is not due to chance."""
+        """Return whether the whole interval is on one side of the threshold, which rules out chance."""
         if number.value is None or number.low is None or number.high is None:
             return True
         return self.crossed(number.low) == self.crossed(number.high)
@@ -174,7 +173,7 @@ class NodeChange:
     share: float
     """Additional nodes as a share of the cluster's; at least one node is added."""
     least_waiting: float
-    """Share of all waiting hours from which a cluster counts as overloaded; other clusters are not changed."""
+    """Minimum share of all waiting hours of an overloaded cluster; other clusters do not change."""
 
     @property
     def name(self) -> str:
@@ -187,14 +186,14 @@ class Trial:
     """How the effect is estimated: by replays in the log's twin, with and without a change."""
 
     changed: tuple[str | RuleChange | NodeChange, ...]
-    """The changes that represent the advice, the best change first. Each is a policy that replaces the twin's order,
-    with parameters as on the command line, a rule change, or a change of the number of nodes.
+    """The changes that represent the advice, best first: policies that replace the twin's order (with parameters as on
+    the command line), rule changes, or changes of the number of nodes.
     """
     headline: Literal["jct", "queue"] = "jct"
     """Whether the advice should shorten the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which the changes are tried, the intended assumption first. If there are none, the twin's
-    assumptions apply: a multi-GPU job keeps its recorded run time wherever it runs.
+    """Assumptions to try the changes under, the intended one first. By default the twin's: a multi-GPU job keeps its
+    recorded run time wherever it runs.
     """
     passes: bool = False
     """Whether a policy lets later jobs pass a job that cannot start if the twin's rules do (`scan=skip`)."""
@@ -205,14 +204,14 @@ class LossTrial:
     """How the effect on the cost of outages is estimated: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
-    """Function that returns the changes that represent the advice, given the finding. In results, the change that
-    saves most is first.
+    """Function that takes the finding and returns the changes that represent the advice. Results list the largest
+    saving first.
     """
 
 
 @dataclass(frozen=True)
 class Guideline:
-    """One piece of advice, and the finding that justifies it."""
+    """One piece of advice and the finding behind it."""
 
     id: str
     """Lower-case letters, digits and hyphens."""
@@ -225,7 +224,7 @@ class Guideline:
     finding: str
     """A sentence in which {key} is replaced by a measure with its unit."""
     find: Callable[[Evidence], Finding]
-    """Function that computes the finding. It raises LackingError if data that it needs are missing from the Trace."""
+    """Function that computes the finding. It raises LackingError if the Trace lacks data that it needs."""
     advice: str
     cost: str
     risk: str
@@ -236,7 +235,7 @@ class Guideline:
     needs: tuple[str, ...] = ()
     """Capabilities that the Trace must have."""
     least_n: int = 30
-    """Minimum number of observations for the headline measure for a verdict to be given."""
+    """Minimum number of observations of the headline measure for a verdict."""
     trial: Trial | LossTrial | None = None
     no_trial: str = ""
     """Why a replay cannot try the advice. Required if there is no trial."""

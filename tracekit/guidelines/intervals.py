@@ -1,7 +1,7 @@
-"""95 % confidence intervals: by resampling whole days (also for a mean difference), and exact ones for a share.
+"""95 % confidence intervals: from resampled whole days (also for a mean difference), and exact ones for a share.
 
-Jobs on the same day are not independent: they share the queue, come from the same users and fail for the same
-reasons. Therefore, whole days are resampled instead of jobs.
+Jobs on the same day are not independent: they share the queue, come from the same users and fail for the same reasons.
+So whole days are resampled, not jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _RESAMPLES = 1000
 BY_SIZE = ("gpu_count",)
-"""Columns that define the strata if these differ only by job size."""
+"""Columns that define strata by job size only."""
 
 
 def over_days(
@@ -56,7 +56,7 @@ def over_days(
         return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
-    # A resample with a divisor of 0 has no value, but NumPy returns infinity.
+    # With a divisor of 0 a resample has no value, but NumPy returns infinity.
     values[np.isinf(values)] = np.nan
     if np.isnan(values).mean() > 0.1:
         return Number(value, n)
@@ -83,7 +83,7 @@ def share_of(hits: int, n: int) -> Number:
     return Number(hits / n, n, ends["share_low"][0], ends["share_high"][0])
 
 
-# The loss of GPU utilization under one condition compared with another, within strata such as job sizes.
+# The loss of GPU utilization between two conditions, within strata such as job sizes.
 
 
 def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.DataFrame:
@@ -115,7 +115,7 @@ def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Num
         gain, weight = np.zeros(1), np.zeros(1)
         for k in range(len(strata)):
             better, worse = sums[f"samples0_{k}"], sums[f"samples1_{k}"]
-            # A resample without samples under both conditions contributes nothing for this stratum.
+            # A resample that lacks samples under one condition adds nothing for this stratum.
             known = (better > 0) & (worse > 0)
             drop = np.where(known, worse * sums[f"total0_{k}"] / better - sums[f"total1_{k}"], 0.0)
             gain, weight = gain + np.where(known, drop, 0.0), weight + np.where(known, worse, 0.0)

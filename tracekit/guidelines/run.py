@@ -93,7 +93,7 @@ def guidelines(
     trace : Trace or path
         The Trace to judge.
     twin : path, optional
-        The twin.toml of this Trace. The effect of each guideline that holds is replayed in this twin.
+        The twin.toml of this Trace. Effects of guidelines that hold are replayed in this twin.
     replay : path, optional
         The output of `tracekit replay --twin` for this Trace, whose twin is used.
     try_jobs : int, optional
@@ -128,7 +128,7 @@ def guidelines(
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
-            twins.check()  # reject an unusable file, even if no effect is tried with it
+            twins.check()  # reject an unusable file even if no effect needs it
     return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
@@ -180,7 +180,7 @@ def judge(
     """Judge one guideline.
 
     It holds if every threshold is crossed and no 95 % interval reaches the other side of its threshold. If its function
-    fails, the verdict is unknown. If only the effect fails, the finding is kept. `faults` records both failures.
+    fails, the verdict is unknown. If only the effect fails, the finding is kept. `faults` records both.
     """
     faults = Faults() if faults is None else faults
     what = f"the guideline {guideline.id}"
@@ -247,7 +247,7 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
             unsure.append(f"{_capital(measure.what)}: {ends} (95 %), which may be chance (needed: {limit}).")
-    # One threshold that is clearly not reached is enough, regardless of the others.
+    # One clearly missed threshold is enough, regardless of the others.
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")

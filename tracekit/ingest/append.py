@@ -1,8 +1,8 @@
-"""Add a newer export to a Trace: daily dumps build up a history.
+"""Add a newer export to a Trace, so that daily dumps build up a history.
 
-If a job, a machine, a quota or a sample is in both, the newer record replaces the older record in the same table row.
-All other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending files
-that the Trace already contains changes nothing.
+If both contain a job, machine, quota or sample, the newer record replaces the older one in the same table row. All
+other rows are kept. The merged tables are written next to the Trace and replace it in one step. Appending the same
+files again changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AGAIN = "; summed over the exports, so repeated rows count again"
 
 @dataclass(frozen=True)
 class Earlier:
-    """The Trace to append to, as it was when the ingest began."""
+    """The Trace to append to, in its state when the ingest began."""
 
     trace: Trace
     """The Trace itself."""
@@ -42,7 +42,7 @@ class Earlier:
     """Content of its manifest.json. If this content differs later, another run has changed the Trace."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
-        """Reject a format or an option that would change the meaning of the columns.
+        """Reject a format or option that would change what the columns mean.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class Earlier:
         hint = "ingest the source into another Trace"
         if frame.base == "relative":
             raise SourceError(
-                "cannot be appended: its times count from the start of each export, so the times in two exports "
+                "cannot be appended: its times count from the start of each export, so times in different exports "
                 "cannot be compared",
                 where=source,
                 hint=hint,
@@ -97,14 +97,14 @@ class Earlier:
             )
 
     def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
-        """Return the reason why the files add nothing to the Trace, or '' if they may add something."""
+        """Return why the files add nothing to the Trace, or '' if they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
             return f"{self.trace.path} already contains every file of the source"
         return "" if any(a.records for a in accounts) else "the source has no records, as on an idle day"
 
     def require_unchanged(self) -> None:
-        """Check that the Trace about to be replaced has not changed.
+        """Check that nobody has changed the Trace that is about to be replaced.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Earlier:
         Raises
         ------
         SourceError
-            The same id names jobs or machines of different clusters in the Trace and in the export.
+            A job or machine id belongs to one cluster in the Trace and to another in the export.
         TraceError
             One of the Trace's tables is damaged.
         """
@@ -188,7 +188,7 @@ class Earlier:
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Record the number of added rows, and add up the checks of both exports."""
+        """Record how many rows were added, and add up the check counts of both exports."""
         alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
@@ -197,8 +197,9 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs that have an earlier state in an appended export than in the Trace; the Trace keeps its record"),
-            ("reopened_jobs", reopened, "reopened", "jobs that had ended but run or wait again in an appended export"),
+             "jobs whose state in an appended export is older than in the Trace; the Trace keeps its record"),
+            ("reopened_jobs", reopened, "reopened",
+             "jobs that had ended in the Trace but run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
             sink.check(name, count, seen, meaning, examples)
@@ -233,12 +234,12 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return the names and checksums of the files already read. A numbered name is also listed without its number."""
+    """Return the names and checksums of the files already read. Numbered names are also listed without the number."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
 def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
-    """Return the manifest name of each new file. Files that were already read are left out.
+    """Return the manifest name of each new file. Skip files that were already read.
 
     A different file with the same name gets a number, so its records and rejects stay separate.
     """
@@ -274,7 +275,7 @@ def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
 
 
 def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Merge the notes of all exports. If notes differ only in their numbers, only the newest is kept."""
+    """Merge the notes of all exports. Of notes that differ only in numbers, keep the newest."""
     notes = {re.sub(r"\d+", "0", note): note for note in before}
     notes |= {re.sub(r"\d+", "0", note): note for note in now}
     return list(notes.values())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.streams import ByteStream
 
 INFLATION_FLOOR = 64 * 1024 * 1024
-"""Decompressed size that is always allowed, even for a tiny archive [bytes]."""
+"""A decompressed size up to this limit is always allowed, even for a tiny archive [bytes]."""
 
 _BLOCK = 512
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
@@ -60,7 +60,7 @@ class Container:
         """
         if inflated > self.limit:
             raise SourceError(
-                f"inflates to {inflated:,} bytes, more than {self.max_inflation:g} times its size",
+                f"decompresses to {inflated:,} bytes, more than {self.max_inflation:g} times its size",
                 where=self.path,
                 hint="raise --max-inflation if you trust it",
             )
@@ -117,7 +117,7 @@ def _tar_member(container: Container, marks: Marks, entry: tarfile.TarInfo) -> I
 
 
 def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
-    """Reject an archive whose member list has no end mark, because `tarfile` does not report every such archive."""
+    """Reject an archive without an end mark, because `tarfile` does not report all of them."""
     content.seek(offset)
     if len(content.read(_BLOCK) or b"") < _BLOCK:
         raise SourceError("the archive is damaged: its end is missing", where=container.path, hint="fetch it again")

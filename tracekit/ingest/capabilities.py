@@ -1,4 +1,4 @@
-"""Measure the capabilities of a Trace: the questions that its tables can answer, with coverage and time window."""
+"""Measure a Trace's capabilities: which questions its tables can answer, how completely, and for which time window."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def measure_capabilities(
     found = {name: _capability(read.get(name), tenant.fill(measure.meaning)) for name, measure in _MEASURES.items()}
     recorded = "attempts" in tables and retries
     found["retries"] = Capability(
-        recorded, note="" if recorded else "the source records no attempts; one is derived for each started job"
+        recorded, note="" if recorded else "the source records no attempts, so each started job gets one"
     )
     dated = frame.base == "absolute"
     found["calendar"] = Capability(dated, note="" if dated else frame.note)
@@ -101,7 +101,7 @@ def measure_capabilities(
 
 
 def _capability(read: tuple[Any, ...] | None, meaning: str) -> Capability:
-    """Return a capability from its measured share and window. `read` is None if a table that it needs is missing."""
+    """Build a capability from its measured share and window. `read` is None if it needs a table that is missing."""
     if read is None:
         return Capability(available=False, note=f"the source does not record {meaning}")
     share, first, last = read

@@ -1,9 +1,9 @@
-"""Convert cells to typed columns according to the schema of the raw file.
+"""Convert cells to typed columns, using the schema of the raw file.
 
-Every cell is first read as text. A cell that cannot be converted becomes unknown. If the column is essential to the
+Every cell is first read as text. If it cannot be converted, it becomes unknown. If the column is essential to the
 meaning of the record, such as the id, a job's times or a sample's machine (`Column.decides`), the whole record is
-unusable. The first such column of a record is reported. In any other column, unreadable cells are counted and the
-record is kept. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
+unusable. The report names the first such column of the record. In any other column, unreadable cells are counted and
+the record is kept. Words and numbers that mean "no limit" or "not set" become unknown and are not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_LIMIT = ("inf", "+inf", "infinity", "+infinity", "infinite", "unlimited", "na
 """Words for an unknown or unlimited number, in lower case."""
 
 NOT_SET = (2**32 - 2, 2**32 - 1, 2**64 - 2, 2**64 - 1)
-"""Numbers that Slurm and other programs write if a value is not set or has no limit."""
+"""Numbers that Slurm and other programs write for "not set" or "no limit"."""
 
 _NUMBERS = frozenset(str(number) for number in NOT_SET)
 
@@ -40,7 +40,7 @@ FIRST_TIME = datetime(1970, 1, 1)
 """Earliest time allowed in a record."""
 
 LAST_TIME = datetime(2262, 1, 1)
-"""Latest time allowed in a record, because 64-bit nanoseconds overflow in that year."""
+"""Latest time allowed in a record: 64-bit nanoseconds overflow in that year."""
 
 _SHOWN_ZONES = 4
 
@@ -58,7 +58,7 @@ class BadCell(NamedTuple):
 
 
 class LostCells(NamedTuple):
-    """Unreadable cells of one column, whose records can still be used."""
+    """Unreadable cells of one column. Their records can still be used."""
 
     column: str
     reason: str
@@ -81,15 +81,15 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     frame : polars.DataFrame
         The same rows and columns, with their types. Bad cells are NULL.
     bad : list of BadCell
-        One entry per unusable row, in row order. Each names the row's first bad column in schema order.
+        One entry per unusable row, in row order, with the row's first bad column in schema order.
     lost : list of LostCells
         Unreadable cells of other columns.
     """
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    # Almost all numbers and times convert unchanged, so blanks and words for unknown are removed only in columns where
-    # a conversion failed.
+    # Almost all numbers and times convert as they are, so blanks and words for unknown are removed only in columns
+    # where a conversion failed.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
@@ -112,7 +112,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 def _without(
     column: Column, text: pl.Series, value: pl.Series, faults: list[tuple[pl.Series, str]], lost: list[LostCells]
 ) -> list[pl.Series]:
-    """Return the column with faulty cells set to unknown, and add faulty cells that contain a value to `lost`."""
+    """Set faulty cells of the column to unknown, and add those that contain a value to `lost`."""
     mended = value
     if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
@@ -142,8 +142,7 @@ def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, los
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
     """Return `schema` with some columns limited to the range from 0 to a largest value.
 
-    Columns used in calculations need this limit, because an overflowing cell must reject its record, not end the
-    ingest.
+    Columns used in calculations need this limit: an overflowing cell must reject its record, not end the ingest.
     """
     columns = tuple(replace(c, minimum=0, maximum=largest[c.name]) if c.name in largest else c for c in schema.columns)
     return replace(schema, columns=columns)
@@ -162,8 +161,7 @@ def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
 def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
     cell = pl.col(column.name)
     if column.kind == "integer":
-        # If a column of whole numbers has a missing value, some programs write all its numbers with decimals, such as
-        # 7.0.
+        # Some programs write whole numbers as 7.0 if any value in the column is missing.
         whole = cell.str.replace(r"^(-?[0-9]+)\.0$", "${1}") if decimals else cell
         return whole.cast(pl.Int64, strict=False)
     if column.kind == "number":
@@ -181,7 +179,7 @@ def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
 
 
 def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
-    """Parse a time that ends in a zone name and convert it to UTC. An unlisted zone name gives NULL.
+    """Parse a time that ends in a zone name, and convert it to UTC. Return NULL for an unlisted zone name.
 
     strptime's %Z accepts any name and ignores it, which would silently shift the time by hours.
     """
@@ -189,7 +187,7 @@ def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
 
 
 def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
-    """Parse each run of equal strings once, because telemetry lists all machines for one minute consecutively."""
+    """Parse each run of equal strings once: telemetry lists all machines of one minute together."""
     begins = texts.ne_missing(texts.shift(1))
     if len(begins):
         begins[0] = True
@@ -202,7 +200,7 @@ def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
 
 
 def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[pl.Series, str]]:
-    """Return a row mask and a reason for each way in which a column's cells can be unusable."""
+    """For each reason why a cell of the column can be unusable, return the reason and a row mask."""
     faults = []
     if value.null_count() > cleaned.null_count():
         faults.append((value.is_null() & cleaned.is_not_null(), _not_a(column)))
@@ -231,7 +229,7 @@ def _not_a(column: Column) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether a cell contains only a word or number for "no limit" or "not set", or an empty list.
+    """Return whether a cell says only "no limit" or "not set", or is an empty list.
 
     Examples
     --------
@@ -243,7 +241,7 @@ def says_nothing(text: str) -> bool:
 
 
 def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count: int | None = None) -> None:
-    """Count unreadable cells of a column. `examples` contains their values, and all of them if `count` is not given."""
+    """Count unreadable cells of a column. `examples` has some of their values, or all if `count` is not given."""
     slug = re.sub(r"[^0-9a-z]+", "_", column.lower()).strip("_")[:60] or "column"
     sink.check(
         f"unreadable_{slug}",
@@ -255,13 +253,13 @@ def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count:
 
 
 class LostValues:
-    """Collects the unreadable values of one record, for readers that read records one by one."""
+    """Collects the unreadable values of one record, for readers that handle one record at a time."""
 
     def __init__(self) -> None:
         self._found: list[tuple[str, str, str]] = []
 
     def read(self, column: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
-        """Return the value of an optional cell, or None if the cell is empty, contains no value, or cannot be read."""
+        """Return the value of an optional cell, or None if it is empty, not set or unreadable."""
         if not text or says_nothing(text):
             return None
         try:
@@ -281,7 +279,7 @@ class LostValues:
         return any(column == found for found, _, _ in self._found)
 
     def count(self, sink: Sink) -> None:
-        """Count the unreadable values by column. Call this only if the record is used."""
+        """Count the unreadable values by column. Call this only for records that are used."""
         for column, text, reason in self._found:
             count_lost(sink, column, reason, [text])
 
@@ -289,7 +287,7 @@ class LostValues:
 def count_lost_rows(
     sink: Sink, column: str, reason: str, rows: pl.Series, texts: pl.Series, usable: NDArray[np.bool_]
 ) -> None:
-    """Count the masked cells in usable records, and add a note if most cells of the column cannot be read."""
+    """Count the masked cells in usable records, and add a note if most cells of the column are unreadable."""
     kept = pl.Series(usable)
     lost, stated = texts.filter(rows & kept), texts.filter(kept).drop_nulls()
     if not len(lost):

@@ -1,15 +1,15 @@
-"""Find and count contradictions in the finished tables of every source, and correct three kinds of them.
+"""Find and count contradictions in the finished tables of every source, and correct three kinds.
 
 Contradictions are counted and reported, never clipped or dropped. Formats run their own checks on the rows that they
 stage. This module corrects:
 
 - Repeated samples: a sample is one GPU's use during one sampling interval, so a repeated sample would count twice.
 - Unmeasured GPU use: if a GPU has no counters, Slurm and monitors write zeros (gres/gpuutil=0 and gres/gpumem=0),
-  although the use is unknown. An idle GPU gives the same two zeros, so the other jobs decide. If no job on a GPU model
-  shows any use, nothing was measured.
+  although the use is unknown. An idle GPU gives the same two zeros, so we look at the other jobs. If no job on a GPU
+  model shows any use, nothing was measured.
 - Runs whose end the scheduler lost: the log lists them as running, although they have ended. The `open_attempts` view
   in queries/views/ determines how long these runs count. This module reads the same view, so it counts exactly the runs
-  that are left out of the load, the digest and the allocated hours.
+  that the load, the digest and the allocated hours exclude.
 
 `tracekit.ingest.time_order` handles contradictory times.
 """
@@ -45,7 +45,7 @@ class SqlCheck(NamedTuple):
     meaning: str
     """Meaning of a count above zero, in one sentence."""
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
-    """SQL that returns one string column with a row per contradiction, or a function that returns these strings."""
+    """SQL that returns one string per contradiction, or a function that does."""
     of: str
     """The rows to check, as SQL text after FROM. If there are no such rows, the query does not run."""
     tables: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class SqlCheck(NamedTuple):
 
 
 def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlCheck]) -> dict[str, int]:
-    """Run checks, record their counts, and return the counts by name."""
+    """Run checks, and record and return their counts by name."""
     sizes: dict[str, int] = {}
     found: dict[str, int] = {}
     for check in checks:
@@ -74,14 +74,14 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
     return len(rows), sorted(rows)[:5]
 
 
-# Find starts at which a cluster used more GPUs than it had.
+# Find job starts at which a cluster used more GPUs than it had.
 
 
 def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the jobs whose start made their cluster use more GPUs than its recorded total.
 
-    A job counts from its start up to, but not including, its end. A cluster's total is its row without a VC in the
-    capacity table.
+    A job counts from its start until just before its end. A cluster's total is its row without a VC in the capacity
+    table.
     """
     totals = pl.DataFrame(
         con.sql(
@@ -101,7 +101,7 @@ def _starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
         over[own.to_numpy()] = _over(held.filter(own), total)
     if not over.any():
         return []
-    # Fetching the names of all jobs takes longer than fetching their times, and the names are rarely needed.
+    # Fetching the names of all jobs is slower than fetching their times, and the names are rarely needed.
     names: pl.Series = pl.DataFrame(con.sql(f"SELECT job_id {rows}"))["job_id"]
     return names.filter(pl.Series(over)).to_list()
 
@@ -110,13 +110,13 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     """Return a mask of the intervals of one cluster that start while it uses more GPUs than its total."""
     if not len(held):
         return np.zeros(0, dtype=bool)
-    # The times are integers, because NumPy sorts integers several times faster than dates.
+    # The times are integers, which NumPy sorts several times faster than dates.
     start, end = (held[name].to_physical().to_numpy() for name in ("start_time", "end_time"))
     gpus = held["gpu_count"].to_numpy()
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    # Compare the sum only after all events at the same time.
+    # Compare the sum only after all events of the same time.
     rising = times[order]
     last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
     after = np.empty(len(times))
@@ -134,7 +134,7 @@ _LOST_END = (
     "runawayjobs' lists these records and can close them)"
 )
 
-# If a run stopped without a recorded end, the log does not show how long its GPUs were allocated.
+# If a run has no recorded end, the log does not show how long it held its GPUs.
 _CERTAIN = """
 CREATE TABLE certain AS
 SELECT p.* REPLACE (coalesce(p.end_time, CASE WHEN o.lost IS NOT NULL THEN make_timestamp(o.until_us) END) AS end_time)
@@ -155,7 +155,7 @@ SELECT n.* REPLACE (
     CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
 FROM {rows} n LEFT JOIN ({shown}) s USING (node_id) ORDER BY n.file_row_number"""
 
-# A machine has at least as many GPUs as a single run used on it.
+# A machine has at least as many GPUs as any one run used on it.
 _MOST_OF_A_RUN = """
 SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s FULL JOIN (
     SELECT node_id, ceil(max(gpu_count) - 1e-6)::BIGINT AS gpu_count FROM placements WHERE gpu_count > 0
@@ -164,7 +164,7 @@ SELECT node_id, greatest(s.gpu_count, m.gpu_count) AS gpu_count FROM ({shown}) s
 
 def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return a sorted list of the runs whose end was lost, each as one string with the reason."""
-    # Most logs have no run of this kind, and building the view takes longer than this query.
+    # Most logs have no such run, and building the view is slower than this query.
     if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
         return []
     _make_views(con)
@@ -177,11 +177,10 @@ def _lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def forget_lost_runs(sink: Sink, form: Format) -> None:
-    """Set the GPU count of machines that only jobs name to the most GPUs used at once, ignoring runs of unknown end.
+    """For machines that only jobs name, set the GPU count to the most GPUs used at once, ignoring runs of unknown end.
 
     A run that is still running is assumed to continue, and a run whose end was lost counts until the bound in
-    `open_attempts`. An export that is appended to a Trace is examined alone, so its machines are the same in both
-    layouts.
+    `open_attempts`. An appended export is examined on its own, so its machines are the same in both layouts.
     """
     if not (form.nodes_from_jobs and sink.has("nodes", "placements", "attempts")):
         return
@@ -198,7 +197,7 @@ def forget_lost_runs(sink: Sink, form: Format) -> None:
 
 
 def count_shown_gpus(sink: Sink) -> None:
-    """Set the GPU count of machines named only by jobs to the number that telemetry shows in use by jobs."""
+    """For machines that only jobs name, set the GPU count to the number that telemetry shows in use by jobs."""
     if sink.has("nodes", "placements"):
         shown = shown_gpus(sink.rows("placements"))
         with sink.connect() as con:
@@ -298,7 +297,7 @@ _COMMON = (
     ),
     SqlCheck(
         "running_over_capacity",
-        "starts of jobs that make the cluster use more GPUs than the total in its quota table",
+        "job starts at which the cluster uses more GPUs than the total in its quota table",
         _starts_over_capacity,
         "attempts WHERE gpu_count > 0 AND run_s > 0",
         ("attempts", "capacity", "jobs"),
@@ -314,14 +313,14 @@ _MUCH = 0.01
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Run the common checks for which all tables exist. `con` has the tables as views."""
+    """Run the common checks whose tables exist. `con` has the tables as views."""
     run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])
 
 
 def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
     """Count the rejected records' GPU-hours, and add a note if they exceed the share `_MUCH` of all GPU-hours.
 
-    Only readers that can compute the GPU time of rejected records fill `sink.rejected_gpu_s` [GPU*s].
+    Only readers that can compute the GPU time of rejected records set `sink.rejected_gpu_s` [GPU*s].
     """
     name = "rejected_gpu_hours"
     earlier = sink.checks.pop(name, None)
@@ -348,15 +347,15 @@ _REPEATED = "repeated GPU samples for the same time, machine and GPU; the last i
 
 
 class RepeatProof:
-    """Proves, while files are read, that no sample repeats. The samples are not kept.
+    """Proves, while files are read, that no sample repeats, without keeping the samples.
 
-    The proof holds as long as each machine's times in a block are later than its times in all earlier blocks, as in
-    files ordered by time, by machine, or by both.
+    The proof holds while each machine's times in a block are later than in all earlier blocks, as in files sorted by
+    time, by machine, or by both.
 
     Attributes
     ----------
     holds : bool
-        Whether it is certain that no sample so far repeats another.
+        Whether no sample so far can repeat another.
     """
 
     def __init__(self) -> None:
@@ -365,10 +364,10 @@ class RepeatProof:
         self._spans = pl.DataFrame(schema={"node_id": pl.String, "first": time, "last": time})
 
     def add(self, samples: pl.DataFrame) -> None:
-        """Examine the next block of rows. Each row is one sample of a machine, with its `time` and `node_id`."""
+        """Examine the next block of rows: samples of machines, with `time` and `node_id`."""
         if not self.holds:
             return
-        # If different rows share a hash, the proof fails. This is safe.
+        # If different rows share a hash, the proof fails, which is safe.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
         if keys.n_unique() < len(keys):
             self.holds = False
@@ -399,8 +398,8 @@ class RepeatProof:
 def keep_last_samples(sink: Sink) -> None:
     """Keep one row per time, machine and GPU in gpu_utilization, and count the dropped rows.
 
-    The last row in the file is kept, as in the notebook published with the Philly traces. Only rows with the same hash
-    are compared, so memory use is bounded.
+    The last row in the file wins, as in the notebook published with the Philly traces. Only rows with the same hash are
+    compared, which bounds the memory.
     """
     if not sink.has("gpu_utilization"):
         return
@@ -425,14 +424,15 @@ def keep_last_samples(sink: Sink) -> None:
 
 
 LEAST_JOBS = 10
-"""Minimum number of jobs in a partition or on a node whose zeros outweigh the use by the GPU model's other jobs."""
+"""With at least this many jobs, the zeros of a partition or node outweigh the use by other jobs on the same GPU
+model."""
 
 _MEANING = (
     "jobs whose GPU use is unknown although the log records 0: every job of their GPU model, partition or node has "
     "exactly 0 % and 0 memory, so these GPUs probably have no counters"
 )
 
-# The GPU model is defined as in the job_gpu_models view. A job that accepts several models has no model.
+# The GPU model is as in the job_gpu_models view. A job that accepts several models has none.
 _ZEROS = """
 CREATE TABLE unmeasured AS
 WITH used AS (
@@ -480,11 +480,11 @@ def forget_unmeasured(sink: Sink) -> None:
 
 
 def _forget_use(sink: Sink) -> None:
-    """Set the recorded GPU use of a group of jobs to NULL if it is 0 for every job in the group.
+    """Set the recorded GPU use of a group of jobs to NULL if it is 0 for all of them.
 
-    The jobs on one GPU model are a group. The jobs of a partition or a node are also a group if there are at least
-    `LEAST_JOBS` of them or if their model is unknown. For a node, the partition must be unknown as well. Jobs without
-    GPUs belong to no group.
+    The jobs on one GPU model are a group. So are the jobs of a partition or a node, if there are at least `LEAST_JOBS`
+    of them or their model is unknown. For a node, the partition must be unknown as well. Jobs without GPUs belong to no
+    group.
     """
     if not sink.has("job_usage"):
         return
@@ -508,7 +508,7 @@ _NOTHING_SAMPLED = (
 )
 _MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
 
-# If a machine never shows any use, its jobs show none. A machine without jobs may be idle.
+# If a machine never shows any use, neither do its jobs. A machine without jobs may be idle.
 _SILENT = """
 CREATE TABLE unmeasured_nodes AS
 WITH shown AS (
@@ -534,15 +534,15 @@ AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0)
 def _forget_samples(sink: Sink) -> None:
     """Set the samples of a machine to NULL if the monitor reports zeros for every job on its GPUs.
 
-    This holds in two cases. Either all machines of one GPU model, or of an unknown model, show only zeros and at least
-    one of them ran a job with GPUs. Alternatively, a single machine shows only zeros and ran at least `LEAST_JOBS` jobs
-    with GPUs. A single sample per GPU is not enough, because the GPUs may be idle.
+    There are two cases: all machines of one GPU model, or of unknown model, show only zeros and at least one of them
+    ran a job with GPUs; or one machine shows only zeros and ran at least `LEAST_JOBS` jobs with GPUs. One sample per
+    GPU is not enough, because the GPUs may be idle.
     """
     if not sink.has("gpu_utilization"):
         return
     rows = sink.rows("gpu_utilization")
     with sink.connect() as con:
-        # Parquet statistics alone answer this query if memory was never sampled or is never 0.
+        # Parquet statistics answer this query alone if memory was never sampled or is never 0.
         if not con.execute(f"SELECT 1 FROM {rows} WHERE memory_used_gib = 0 LIMIT 1").fetchall():
             return
         sink.attach(con, *_LOG_TABLES)

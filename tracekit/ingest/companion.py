@@ -1,7 +1,7 @@
-"""Find files next to a scheduler's log that complete its Trace, such as machine lists, node events and GPU telemetry.
+"""Find files next to a scheduler's log that add to its Trace: machine lists, node events and GPU telemetry.
 
 A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads one or more kinds of files and lists their
-readers in READERS. A file is recognized by its first bytes, so it may have any name and may be in the log's folder.
+readers in READERS. Files are recognized by their first bytes, so they may have any name and may be in the log's folder.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class TelemetryReader(Companion):
 
     @abstractmethod
     def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str]) -> Iterator[Samples]:
-        """Yield the samples of a file, one series or part of a series at a time.
+        """Yield the samples of a file, one (part of a) series at a time.
 
         Parameters
         ----------
         frame : TimeFrame
             Gives the zone of wall-clock times.
         hosts : frozenset of str
-            Machines named in the log, for files that name their machine only in the file name.
+            Machines named in the log, for files that only have the machine in their file name.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class CompanionFiles:
     servers: list[str] = field(default_factory=list)
     """Addresses of servers to query for samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
-    """Start and end of the time range to query from the servers, in UTC. By default, the time in which jobs ran."""
+    """Start and end of the time range to query, in UTC. By default, the time in which jobs ran."""
     added: MapAddition | None = None
 
     @property
@@ -94,12 +94,12 @@ class CompanionFiles:
         return [*added, *(file for files in self.telemetry.values() for file in files)]
 
     def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
-        """Return a copy that includes the files, folders, archives and addresses of telemetry that the user names.
+        """Return a copy that includes the telemetry files, folders, archives and addresses that the user names.
 
         Parameters
         ----------
         taken : set of str
-            Paths of the log's files. No telemetry file may have one of these paths.
+            Paths of the log's files, which no telemetry file may have.
 
         Raises
         ------
@@ -138,7 +138,7 @@ def all_companions() -> list[Companion]:
 
 
 def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
-    """Return the files whose first bytes show that they complete a log. The log's format handles unreadable files."""
+    """Return the files that complete a log, judging by their first bytes. The log's format handles unreadable files."""
     found = CompanionFiles()
     for file in files:
         head = file.peek()
@@ -160,7 +160,7 @@ def split_source(
     Raises
     ------
     SourceError
-        There is no log, or the named telemetry cannot be read or is not in a known format.
+        There is no log, or the given telemetry is unreadable or not in a known format.
     UsageError
         The mapping file is missing or wrong.
     """
@@ -192,7 +192,7 @@ def is_address(text: str) -> bool:
 
 
 def answers_of(trace: Path) -> Path:
-    """Return the folder next to a Trace that stores server responses until the Trace is complete."""
+    """Return the folder next to a Trace that keeps server responses until the Trace is complete."""
     return trace.with_name(f"{trace.name}.telemetry")
 
 

@@ -1,4 +1,4 @@
-"""Read a delimited raw file as typed frames. Unusable records are added to the rejects with a reason."""
+"""Read a delimited raw file as typed frames, and reject unusable records with a reason."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def read_table(
     columns : list of str, optional
         Column order of a file without a header line. The default is the schema's order.
     adapt : function (schema, header) -> schema, optional
-        Returns the schema that fits the header. Needed for files with varying columns.
+        Returns the schema that fits the header, for files with varying columns.
     inspect : function (text) -> None, optional
-        Receives the text of the records that have the right number of fields, block by block and before parsing.
+        Receives the text of the records with the right number of fields, block by block, before parsing.
 
     Returns
     -------
@@ -100,8 +100,7 @@ def _examined(
     cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
     if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
         return block, bad, cells
-    # The last field may be missing in some records. If every record turns out to be complete, the parsed fields are
-    # right.
+    # Some records may lack the last field. If none does, the parsed fields are right.
     exact, bad = block.examine()
     if bad or len(exact.lines) != len(block.lines):
         cells = _numbers(exact, width, delimiter, schema, used) if len(exact.lines) else None
@@ -119,12 +118,12 @@ def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
 
 
 def header_begins(*names: str) -> Callable[[bytes], bool]:
-    """Return a function that tests from a file's first bytes whether its header line begins with these columns."""
+    """Return a test on a file's first bytes, for a header line that begins with these columns."""
     return lambda head: header_columns(head.partition(b"\n")[0])[: len(names)] == list(names)
 
 
 def header_has(*names: str) -> Callable[[bytes], bool]:
-    """Return a function that tests from a file's first bytes whether its header line has all these columns."""
+    """Return a test on a file's first bytes, for a header line with all these columns."""
     return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
 
 
@@ -169,7 +168,7 @@ def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str
 
 
 def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
-    """Add a note that names the columns of a file that are not read."""
+    """Add a note that names the columns that are not read."""
     if unused:
         shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
         sink.note(f"{path}: ignored columns: {shown}")
@@ -180,7 +179,7 @@ def _numbers(
 ) -> pl.DataFrame | None:
     """Return the used fields of a block with numbers parsed, or None if a numeric field is not a number.
 
-    Most blocks are clean, and parsing their numbers directly is faster than reading them as text first.
+    Most blocks are clean, and parsing numbers directly is faster than reading text first.
     """
     types: dict[str, pl.DataType] = {str(i): pl.String() for i in range(width)}
     for name, position in used.items():
@@ -226,8 +225,8 @@ def _usable(
 class SeenKeys:
     """Finds records that repeat the key of an earlier record.
 
-    As long as keys only increase, as job numbers do in most logs, it stores only the last key. After the first key that
-    does not increase, it stores a set of hashes. After the first repeated hash, it stores a set of the keys themselves.
+    While keys only increase, as job numbers do in most logs, it stores only the last key. Once a key does not increase,
+    it stores a set of hashes, and once a hash repeats, a set of the keys themselves.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:

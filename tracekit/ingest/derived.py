@@ -13,7 +13,7 @@ Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
 
 def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
-    """Derive one attempt for each job, for sources that do not record attempts.
+    """Derive one attempt per job, for sources that do not record attempts.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_jobs(jobs: pl.DataFrame, sink: Sink) -> None:
-    """Write jobs, and one attempt for each job that received resources (`attempt_count`)."""
+    """Write jobs, and one attempt per job that got resources (`attempt_count`)."""
     sink.write("jobs", jobs)
     sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
@@ -52,9 +52,9 @@ def in_seconds(duration: Spans) -> Spans:
 
 
 def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Return whether a recorded duration differs by a unit or more from the duration between its record's times.
+    """Return whether a recorded duration is off by a unit or more from the times in its record.
 
-    Rounding to whole units explains smaller differences.
+    Smaller differences are due to rounding.
 
     Parameters
     ----------
@@ -67,15 +67,15 @@ def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
 
 
 def most_held(placements: str, start: str, end: str) -> str:
-    """Return a query for the most GPUs in use at once on each machine, for sources without machine lists.
+    """Return a query for the most GPUs in use at once per machine, for sources without machine lists.
 
     Parameters
     ----------
     placements : str
         A relation with node_id, gpu_count [GPUs], and the two time columns below.
     start, end : str
-        SQL names of the time columns. A row with an unknown end is assumed to continue. A row without a start, or whose
-        end equals its start, does not count.
+        SQL names of the time columns. A row of unknown end is taken to continue. A row without a start, or with an end
+        equal to its start, does not count.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Detect a source's format, and reject printouts that are easily mistaken for logs."""
+"""Detect a source's format, and reject printouts that look like logs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _FORMATS = "tracekit.ingest.formats"
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
-"""Maximum number of files to open for their first bytes, which is ten years of daily files."""
+"""Maximum number of files to open for their first bytes, enough for ten years of daily files."""
 _PRINTOUTS = 64
 """Maximum number of files that are compared with known printouts."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """A source's format and files, and the reasons for choosing this format."""
+    """A source's format and files, and why this format was chosen."""
 
     format: Format
     found: FoundFiles
@@ -38,7 +38,7 @@ class Detection:
 
 @cache
 def all_formats() -> dict[str, Format]:
-    """Return every format by name, first the modules of tracekit.ingest.formats, then installed plug-ins."""
+    """Return all formats by name: the modules of tracekit.ingest.formats, then installed plug-ins."""
     known: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in modules(_FORMATS)}
     for entry in metadata.entry_points(group=_GROUP):
         member = entry.load()
@@ -54,7 +54,7 @@ def find_format(name: str) -> Format:
     UnknownFormatError
         No format has this name.
     """
-    # Try the module with the format's name first, because importing all formats is slow.
+    # Try the module with the format's name first: importing all formats is slow.
     module = name.replace("-", "_")
     if not module.startswith("_") and module in {info.name for info in iter_modules(import_module(_FORMATS).__path__)}:
         member: Format = import_module(f"{_FORMATS}.{module}").FORMAT
@@ -69,7 +69,7 @@ def find_format(name: str) -> Format:
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
     """Detect the format of a source, and find its files.
 
-    Without `format_name`, the file names decide, and then the files' first bytes.
+    Without `format_name`, try the file names first, then the files' first bytes.
 
     Raises
     ------
@@ -106,9 +106,9 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
 
 @cache
 def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
-    """Return known printouts that no format reads: a pattern for the first bytes, the problem, and a better command.
+    """Return printouts that no format reads: a pattern for the first bytes, the problem, and a better command.
 
-    These printouts show only one point in time or only totals, or they omit data that every analysis needs.
+    These printouts show one point in time, only totals, or too little for any analysis.
     """
     from tracekit.ingest.formats._slurm_text import COMMAND
 
@@ -146,7 +146,7 @@ def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
 
 
 def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
-    """Reject a source that contains a known printout, and name the command that writes a log instead."""
+    """Reject a source that contains a known printout, and name the command that writes a log."""
     for file in files[:_PRINTOUTS]:
         head = (file.peek(4_096) or b"").removeprefix(b"\xef\xbb\xbf")
         for pattern, what, cure in _printouts():
@@ -155,9 +155,9 @@ def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    """Return the files whose names fit the format. Files of kinds without a fixed name are found by their first bytes.
+    """Return the files whose names fit the format. Kinds without a fixed name are recognized by their first bytes.
 
-    If the first bytes of a file fit another kind of file but not the kind of its name, the file is left out.
+    A file is skipped if its first bytes fit another kind than its name.
     """
     named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
     # A mapping file names its own files.
@@ -186,7 +186,7 @@ def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
 
 
 def _by_head(files: list[SourceFile], kinds: tuple[RawFile, ...]) -> list[tuple[SourceFile, RawFile]]:
-    """Return the files whose first bytes fit one of the kinds, each with the first matching kind."""
+    """Return the files whose first bytes fit one of the kinds, with the first kind that matches."""
     found = []
     for file in files[:_HEADS]:
         head = file.peek()

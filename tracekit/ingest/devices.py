@@ -1,7 +1,7 @@
 """Classify a device by its name: a GPU, part of a GPU, another device, or unknown.
 
-A device that is not listed here may be an accelerator. If a job has an unlisted device, its GPU count is unknown unless
-the gpu_resource option sets how many GPUs the device counts as. `tracekit.gpu_parts` handles parts of GPUs.
+A device not listed here may be an accelerator. A job with such a device has an unknown GPU count, unless the
+gpu_resource option sets how many GPUs the device counts as. `tracekit.gpu_parts` handles parts of GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST = 4_096.0
 
 
 def device_factors(text: str) -> dict[str, float]:
-    """Return the number of GPUs that each device counts as in the gpu_resource option, by lowercase name.
+    """Return how many GPUs each device counts as, from the gpu_resource option, by lowercase name.
 
     Raises
     ------
@@ -59,11 +59,11 @@ def device_factors(text: str) -> dict[str, float]:
 
 
 def factor_of(factors: Mapping[str, float], *names: str) -> float | None:
-    """Return the factor [GPUs] of the first name listed in the gpu_resource option, or None if no name is listed."""
+    """Return the factor [GPUs] of the first name that is in the gpu_resource option, or None if none is."""
     return next((factors[name.lower()] for name in names if name.lower() in factors), None)
 
 
-# Generic resources (GRES) that sites declare although they are not accelerators, such as fast disks, network ports,
+# Generic resources (GRES) that sites declare for things other than accelerators, such as fast disks, network ports,
 # licences and displays.
 _NO_GRES = re.compile(
     r"craynetwork|gpumem|gpuutil|none|"
@@ -87,7 +87,7 @@ def is_gres_device(kind: str) -> bool:
 
 
 def is_extended_device(name: str) -> bool:
-    """Return whether a Kubernetes resource may be an accelerator: it has a slash and is not excluded above."""
+    """Return whether a Kubernetes resource may be an accelerator: it has a slash and is not in the list above."""
     return "/" in name and _NO_EXTENDED.fullmatch(name) is None
 
 
@@ -99,7 +99,7 @@ _ACCELERATOR = re.compile(
 
 
 def is_accelerator(name: str) -> bool:
-    """Return whether a site-defined resource is named like an accelerator.
+    """Return whether the name of a site-defined resource looks like an accelerator.
 
     For schedulers without device types.
 
@@ -127,7 +127,7 @@ class UnknownDevices:
         self._counts: Counter[str] = Counter()
 
     def add(self, holders: Iterable[tuple[str, str]], of: int | None) -> None:
-        """Count owners with unknown devices, out of `of` examined. Each is a name and its devices, separated by '|'."""
+        """Count owners with unknown devices, out of `of`. Each is a name and its devices, separated by '|'."""
         found = list(holders)
         for _, devices in found:
             self._counts.update(devices.split("|"))

@@ -1,10 +1,9 @@
-"""Run tasks on other machines, and read files one by one, in this process or in one task per file.
+"""Run tasks on other machines, and read files one by one, in this process or as one task per file.
 
-A task's result is stored next to the Trace until this process takes it over. It takes the results over in file order,
-so the Trace does not depend on which machine read which file. Tasks write into the hidden folder in which the Trace is
-built, which every machine must see at the same path. The folder is removed when the Trace is finished or the run fails.
-If a task starts again because its machine was lost, it writes under another name, and its return value shows which
-output counts.
+A task's result is stored next to the Trace until this process takes it over, in file order. So the Trace does not
+depend on which machine read which file. Tasks write into the hidden folder where the Trace is built, which every
+machine must see at the same path. It is removed when the Trace is finished or the run fails. A task that restarts after
+its machine was lost writes under another name, and its return value shows which output counts.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ if TYPE_CHECKING:
     from tracekit.workers import Workers
 
 
-# Store the output of reading one file in a separate file. `take_over` has the same effect as reading the raw file at
-# that point.
+# Store what a reader makes of one file in another file. `take_over` then has the same effect as reading the raw file.
 #
-# A recording sink writes down every call of the reader in order: rows, rejected records, checks, notes, the file's
-# record counts, and the items that the reader yields. `take_over` makes the same calls on another sink, as if this
-# process had read the file.
+# A recording sink stores every call of the reader in order: rows, rejected records, checks, notes, the file's record
+# counts, and the items that the reader yields. `take_over` makes the same calls on another sink, as if this process had
+# read the file.
 #
 # A record consists of its size, a JSON head (kind, arguments, blob sizes), and the blobs. Frames are stored as Arrow
 # streams and samples as plain numbers.
@@ -57,7 +55,7 @@ _CALLS = frozenset({"add_rejected", "check", "note", "write"})
 
 
 class RecordingSink(Sink):
-    """Records the output of one file's reader. Use it as a context manager.
+    """Records the output of one file's reader. It is a context manager.
 
     Parameters
     ----------
@@ -90,7 +88,7 @@ class RecordingSink(Sink):
                 self._whole = True
         finally:
             if not self._whole:
-                # On a full disk, closing tries to write the remaining bytes and fails again.
+                # On a full disk, closing tries to write the rest and fails again.
                 with suppress(OSError):
                     self._file.close()
                 with suppress(OSError):
@@ -107,7 +105,7 @@ class RecordingSink(Sink):
 
     @contextmanager
     def opened(self, file: SourceFile) -> Iterator[OpenedFile]:
-        """Open a raw file, and record its counts after it has been read."""
+        """Open a raw file, and record its counts after it was read."""
         with super().opened(file) as opened:
             yield opened
         account = self.accounts.pop()
@@ -210,9 +208,9 @@ class Made(Generic[Result]):
 
 @dataclass(frozen=True)
 class Task(ABC, Generic[Item, Result]):
-    """Work that any machine can do. It returns the name of its result, or an error that the machine did not cause.
+    """Work that any machine can do. It returns the name of its result, or an error that is not the machine's fault.
 
-    If the error were raised, the task would be retried and then fail with another machine's traceback.
+    Raising the error would retry the task and then fail with another machine's traceback.
     """
 
     folder: Path
@@ -221,11 +219,11 @@ class Task(ABC, Generic[Item, Result]):
     """Folder of the Trace, shown in messages."""
     memory_limit: str
     version: str = field(default_factory=lambda: __version__, init=False)
-    """tracekit version of the process that distributes the work. Every machine needs the same version."""
+    """tracekit version of the process that distributes the work. Every machine needs this version."""
 
     @abstractmethod
     def work(self, item: Item, place: Path) -> Result:
-        """Do the work for an item, and write to `place`, where no other task writes."""
+        """Do the work for an item, and write to `place`, which no other task uses."""
 
     def __call__(self, item: Item) -> Made[Result] | TracekitError:
         """Return the result for an item, or the error that prevented it."""
@@ -286,9 +284,8 @@ def read_each(
     files : sequence of (key, SourceFile)
         The files, each with the key that `read` needs.
     read : function (key, file, sink) -> iterator
-        Reads one file independently of the others and yields frames or samples. The function is pickled with the object
-        to which it is bound. It may use only some members of the sink: the options, `opened`, `write`, and the methods
-        that count and add notes.
+        Reads one file independently of the others and yields frames or samples. The function is pickled with its
+        object. Of the sink, it may use only the options, `opened`, `write`, and the methods that count and add notes.
 
     Raises
     ------
@@ -330,19 +327,18 @@ def _size(file: SourceFile) -> int:
 
 @dataclass(frozen=True)
 class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
-    """Reads one file, and returns the size of the output."""
+    """Reads one file and returns the size of the output."""
 
     read: Callable[[Any, SourceFile, Sink], Iterator[Any]]
     options: Mapping[str, str]
 
     def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
-        """Read a file after checking its size against the size that the calling process found."""
+        """Check that a file has the size that the calling process found, then read it."""
         key, file, size = item
         host = socket.gethostname()
         if not file.origin.is_file():
             raise SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
-        # A log that is still being written may have grown. A shorter file on this host is a different file or an old
-        # copy.
+        # A log that is still written may have grown. A shorter file on this host is another file or an old copy.
         if _size(file) < size:
             what = f"has {_size(file):,} bytes on {host}, but {size:,} here"
             raise SourceError(what, where=file.origin, hint=SHARE)

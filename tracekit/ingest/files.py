@@ -1,7 +1,7 @@
 """Read the raw files of a source (a folder, a file or an archive) as streams, without unpacking them to disk.
 
-The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst are named
-after their unpacked content, even inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole file. Files ending in .gz, .bz2, .xz and .zst lose this
+suffix, even inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tracekit.streams import ByteStream
 
 
-# Find the parts of split files by name, and check that no part is missing.
+# Find the parts of split files by their names, and check that none is missing.
 #
 # Public traces that exceed a host's size limit are split. The PAI tables, for example, are
 # pai_instance_table.tar.gz.partaa, .partab and so on.
@@ -58,16 +58,16 @@ class _Piece(NamedTuple):
     path: Path
     whole: str
     style: tuple[str, bool]
-    """The file name before the part number, and whether letters are used as the number."""
+    """The file name before the part number, and whether the number is written in letters."""
     number: int
 
 
 def find_parts(paths: Iterable[Path]) -> dict[Path, list[Path]]:
     """Find the split files in one folder, and return each file's parts in order, by the path of the whole file.
 
-    Names with `.part` before the number or letters are always parts. Names that end in only a number or letters
-    (`log.csv.001`, `log.csv.aa`) are parts only if a usual suffix precedes the ending and the first part is present.
-    After an archive suffix, a number always marks a part. Parts next to the whole file are ignored.
+    A name with `.part` before the number or letters is always a part. A name that just ends in a number or letters
+    (`log.csv.001`, `log.csv.aa`) is a part only if a usual suffix comes before and the first part is present. After an
+    archive suffix, a number always marks a part. Parts next to the whole file are ignored.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _piece(path: Path) -> _Piece | None:
 
 
 def _is_meant(group: list[_Piece]) -> bool:
-    """Return whether files with these names are parts. The names of rotated logs also end in numbers."""
+    """Return whether files with these names are parts. Names of rotated logs also end in numbers."""
     link, letters = group[0].style
     if link != "." or (not letters and _ARCHIVE.fullmatch(group[0].whole)):
         return True
@@ -165,7 +165,7 @@ class SourceFile:
     note: str = ""
     """Note for the user about the file's origin, or '' if no note is needed."""
     apart: bool = True
-    """Whether another process can read it as a file on disk, that is, whether it is outside any archive."""
+    """Whether it is a file on disk outside any archive, which another process can read."""
 
     @property
     def name(self) -> str:
@@ -204,7 +204,7 @@ class SourceFile:
             return stream.read(size)
 
     def peek(self, size: int = 65_536) -> bytes | None:
-        """Return the first bytes of the content, or None if it cannot be read, in which case its reader reports why."""
+        """Return the first bytes of the content, or None if it cannot be read (its reader will report why)."""
         try:
             return self.head(size)
         except SourceError:
@@ -212,7 +212,7 @@ class SourceFile:
 
 
 class _Checked(io.RawIOBase):
-    """A stream that turns read failures into SourceErrors. Errors of the code that uses the stream pass unchanged."""
+    """A stream that turns read failures into SourceErrors. Other errors pass unchanged."""
 
     def __init__(self, stream: ByteStream, path: str) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
-    """Raise one clear SourceError if reading `path` fails."""
+    """Raise a clear SourceError if reading `path` fails."""
     try:
         yield
     except TracekitError:
@@ -361,7 +361,7 @@ def _plain(path: Path) -> io.FileIO:
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
-    """Replace a compressed file by its content, named without the suffix. Any other file is returned unchanged."""
+    """Replace a compressed file by its content, named without the suffix. Return any other file unchanged."""
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file

@@ -1,6 +1,6 @@
 """Define the interface of a source format: its raw files, its options, and how it fills the common tables.
 
-A module in `tracekit.ingest.formats` can import every type needed in its signatures from this module.
+Modules in `tracekit.ingest.formats` can import all types for their signatures from here.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RawFile:
     title: str
     """Short description of the file."""
     pattern: str
-    """Regular expression that the whole file name must match, or '' for files without a fixed name, which are
-    recognized only by their first bytes.
+    """Regular expression for the whole file name, or '' for files without a fixed name, which only their first bytes
+    identify.
     """
     looks_right: Callable[[bytes], bool]
     """Tests whether a file's first bytes fit, for files whose name does not match."""
@@ -86,20 +86,20 @@ class Format(ABC):
     title: ClassVar[str]
     """Who published the trace, with the year."""
     detected: ClassVar[bool] = True
-    """Whether a source in this format is detected automatically. If not, it is read only with --format."""
+    """Whether tracekit detects a source in this format. If not, it needs --format."""
     raw_files: ClassVar[tuple[RawFile, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     no_append: ClassVar[str] = ""
-    """Why a newer export cannot be added to a Trace, or empty if an id means the same job in every export."""
+    """Why a newer export cannot be added to a Trace, or '' if an id means the same job in every export."""
     time_cure: ClassVar[str] = "a mapping can set the time format (--map FILE, docs/mapping.md)"
     """What to do if times are not written as the format expects."""
     gpu_cure: ClassVar[str] = "tracekit ingest LOGS -o TRACE --map FILE, with gpu_count in [jobs.columns]"
     """How to add the GPUs of jobs to a log without them."""
     no_gpus_cure: ClassVar[str] = ""
-    """What to check if no job has GPUs, or empty if a log without GPUs is normal."""
+    """What to check if no job has GPUs, or '' if a log without GPUs is normal."""
     nodes_from_jobs: ClassVar[bool] = False
-    """Whether the machines are derived from the jobs. Each machine then has the most of its GPUs in use at once, and is
-    named CLUSTER/NAME if there are several clusters.
+    """Whether machines come from the jobs. A machine then has as many GPUs as were ever in use at once, and is named
+    CLUSTER/NAME if there are several clusters.
     """
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Format(ABC):
         """
 
     def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- for formats that have some
-        """Return the files that workers can read because each is read independently of the others. By default, none.
+        """Return the files that workers can read, each independently of the others. By default, none.
 
         `read` reads them with `tracekit.ingest.file_tasks.read_each`.
         """

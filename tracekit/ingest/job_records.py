@@ -1,4 +1,4 @@
-"""Build jobs from logs that write several records per job, such as queued, started, ended and run again.
+"""Build jobs from logs with several records per job, such as queued, started, ended and run again.
 
 A reader turns each record into a row of RECORD. Rows with a start belong to the run that began at that time. If a run
 has several rows, each column's latest value is used. Rows without a start describe only the job. `combine_records`
@@ -66,8 +66,8 @@ RECORD = {
     "deleted": pl.Boolean(),
 }
 """Columns of a row. Times are in s since 1970, UTC. `told` [s] orders the rows. `closes` means that the last run that
-began before `end_s`, or the job if it has no run, ended at `end_s`. `deleted` means that a request to end the job was
-made at `end_s`.
+began before `end_s` (or the job, if it has no run) ended at `end_s`. `deleted` means that somebody requested the end of
+the job at `end_s`.
 """
 
 TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
@@ -86,7 +86,7 @@ def record_frame(rows: Iterable[Row], times: RecordTimes, wall: tuple[str, str] 
     times : RecordTimes
         The time checks of that file.
     wall : (str, str), optional
-        The zone and the rule for the doubled hour, if the times are wall-clock times.
+        The zone and the rule for the repeated hour, if the times are wall-clock times.
     """
     frame = pl.DataFrame(list(rows), schema=RECORD)
     frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(f"{name}_time") for name in _TIMES)
@@ -147,7 +147,7 @@ SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
                WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
 FROM ended"""
 
-# If a run's end was never recorded and another run began, the time at which the run released its nodes is unknown.
+# If a run's end was never recorded and another run began, we do not know when it released its nodes.
 _PLACED = """
 CREATE TABLE place AS
 SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,

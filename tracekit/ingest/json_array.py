@@ -36,7 +36,7 @@ _HEAD = 1 << 20
 """Number of bytes at the beginning of a file that must contain the key of the array."""
 _LONGEST_ITEM = 4 * 1024 * 1024
 _TRIES = 16
-"""Maximum number of matches examined, because JSON may contain arrays of this name at deeper levels."""
+"""Maximum number of matches to examine: JSON may have arrays of this name at deeper levels."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _AFTER = re.compile(rb"\s*(?:,\s*\".*)?\}\s*\Z", re.DOTALL)
 _KEY = re.compile(rb'\s*,?\s*"[^"\\]{0,1000}"\s*:\s*')
@@ -136,7 +136,7 @@ def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:
 
 
 def _end_of_path(head: bytes, keys: list[str]) -> int | None:
-    """Return the end of the bracket that opens the array under nested keys, or None if it is missing."""
+    """Return the end of the bracket that opens the array under nested keys, or None."""
     places, steps = _braces(head)
     depth = np.concatenate(([0], np.cumsum(steps)))
     at = 0
@@ -207,7 +207,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     depth = np.cumsum(steps)
     closes = steps < 0
     if (depth < 0).any():
-        # An extra closing brace ends no object. It lowers the floor and stays in the text between objects.
+        # An extra closing brace ends no object: it lowers the floor and stays in the text between objects.
         floor = np.minimum(np.minimum.accumulate(depth), 0)
         closes &= np.diff(floor, prepend=0) == 0
         depth -= floor
@@ -219,7 +219,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions of braces outside strings, with 1 for each opening and -1 for each closing brace."""
     if b"\\" in data:
-        # An escaped quote does not end a string. It is replaced by blanks, which keep all positions.
+        # An escaped quote does not end a string. Replacing it by blanks keeps all positions.
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     array = np.frombuffer(data, dtype=np.uint8)
     marks = np.flatnonzero((array == _QUOTE) | (array == _OPEN) | (array == _CLOSE))
@@ -399,7 +399,7 @@ def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
     """Yield the values of an object. Their keys are not records."""
     cut = text.index(b"{") + 1
     if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
-        hint = "for one object per line, leave out records; for an array inside the document, write its path"
+        hint = "for one object per line, omit records; for an array inside the document, write its path"
         raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
     closed = False
     # Newlines before the brace keep the line numbers correct.

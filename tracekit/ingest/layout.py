@@ -1,4 +1,4 @@
-"""Store the tables of a Trace as single files or partitions, at the end of an ingest or for an existing Trace."""
+"""Store a Trace's tables as single files or partitions, at the end of an ingest or for an existing Trace."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # Split sample tables into partitions. If there are workers, each task writes some of one cluster's partitions.
 #
 # A task reads the days of its partitions from the whole table, writes the partition files next to the new Trace, and
-# returns their names. This process moves the files into place, in order. Files of a lost machine are never moved. Each
-# file is byte for byte the file that this process would have written.
+# returns their names. This process moves the files into place, in order. Files of a lost machine are never moved. Every
+# file is byte for byte what this process would have written.
 
 TASK_ROWS = 2_000_000
 """Maximum number of rows for a task with several partitions, which is a few seconds of work."""
@@ -73,7 +73,7 @@ def _cut(
 
 
 def _groups(parts: list[Part]) -> Iterator[list[Part]]:
-    """Yield each task's partitions, which are adjacent partitions of one cluster, because their days are adjacent."""
+    """Yield each task's partitions: adjacent ones of one cluster, because their days are adjacent."""
     for _, some in groupby(parts, lambda part: (part.cluster, part.day is None)):
         group: list[Part] = []
         for part in some:
@@ -118,7 +118,7 @@ def require_layout(layout: str) -> None:
 
 
 def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
-    """Split the finished tables of an ingest into partitions if the user requests partitions or the tables are large.
+    """Split the finished tables of an ingest into partitions if the user asks for it or the tables are large.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
         return
     sink.progress.stage("splitting tables into days")
     with sink.connect() as con:
-        # Split only the jobs written now. The partitions with all other jobs stay unchanged.
+        # Split only the jobs written now. All other partitions stay unchanged.
         sink.attach(con, "jobs", "nodes")
         sink.writer.cut(con, tables, partial(_cut, sink))
 

@@ -21,12 +21,12 @@ _GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
 _GRID_FIRST_US, _GRID_LAST_US = ((end - _EPOCH) // timedelta(microseconds=1) for end in (_GRID_FIRST, _GRID_LAST))
 
 DOUBLED_HOUR = ("bounded", "null", "first", "second")
-"""Ways to read a wall-clock time in the hour that a clock change doubles or skips."""
+"""Ways to read a wall-clock time in the hour that a clock change repeats or skips."""
 
 DOUBLED_HOUR_MEANING = (
-    "rule for a time in the hour that a clock change doubles or skips. bounded uses the first possible instant "
-    "that fits the record's other times, with its bounds in the table doubtful_times; null makes the time unknown; "
-    "first and second use the first or the second possible instant"
+    "rule for a time in the hour that a clock change repeats or skips. bounded uses the first possible instant that "
+    "fits the record's other times, with its bounds in the table doubtful_times; null makes the time unknown; first "
+    "and second use the first or the second possible instant"
 )
 
 _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
@@ -44,7 +44,7 @@ class Instants(NamedTuple):
 
     @property
     def certain(self) -> bool:
-        """Whether both are the same series, because no wall-clock time is near a clock change."""
+        """Whether both are the same series: no wall-clock time is near a clock change."""
         return self.earliest is self.latest
 
     @property
@@ -56,9 +56,9 @@ class Instants(NamedTuple):
 def instants(local: pl.Series, zone: str) -> Instants:
     """Return the first and the last instant that each wall-clock time may mean.
 
-    A time in the hour that occurs twice may mean either instant. A time in the hour that is skipped comes from a clock
-    that was changed too early or too late, so it means an instant one hour earlier or later. The result is NULL if the
-    time is NULL.
+    A time in the hour that occurs twice may mean either instant. A time in the skipped hour comes from a clock that was
+    changed too early or too late, so it means an instant one hour earlier or later. The result is NULL if the time is
+    NULL.
 
     Parameters
     ----------
@@ -143,14 +143,14 @@ def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     """Convert times to UTC. If all have the same UTC offset, subtract the offset, which is much faster."""
-    ends = local.dt.epoch("us")  # as numbers, because Python dates cover only the years 1 to 9999
+    ends = local.dt.epoch("us")  # as numbers: Python dates cover only the years 1 to 9999
     first_us, last_us = ends.min(), ends.max()
     if not (isinstance(first_us, int) and isinstance(last_us, int)) or last_us - first_us > _LONGEST_GRID_US:
         return _by_zone(local, zone, doubled_hour)
     if not _GRID_FIRST_US < first_us <= last_us < _GRID_LAST_US:
         return _by_zone(local, zone, doubled_hour)
     first, last = (_EPOCH + timedelta(microseconds=micros) for micros in (first_us, last_us))
-    # A log is read block by block, and in some zones all blocks have the same offset.
+    # A log is read in blocks, and in some zones all blocks have the same offset.
     begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
     offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None
     if offset is None:

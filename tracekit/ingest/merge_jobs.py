@@ -1,4 +1,4 @@
-"""Decide which record to use if a job is in both an earlier and a newer export.
+"""Decide which record counts if a job is in both an earlier and a newer export.
 
 The functions work on a DuckDB connection with the views old_<table>, new_<table> and both_<table> of the tables in
 JOB_TABLES. `row` is a row's position in its file, and `side` is 0 for old and 1 for new. A rule for jobs
@@ -13,9 +13,9 @@ and leaves jobs that are on only one side unchanged.
 
 `sacct` lists only the runs inside its time window, so a daily export has only the newest runs of a requeued job. The
 files of other schedulers contain one day's records. `merge_runs` therefore combines the runs of both exports by the
-same rules as when several exports are read at once. If both have the same run, the record with an end is used, or the
-newer record if both or neither have an end. If an earlier job with the same id ended more than REUSED_AFTER before, the
-id belongs to another job.
+same rules as when several exports are read at once. If both have the same run, the record with an end counts, or the
+newer one if both or neither have an end. If an earlier job with the same id ended more than REUSED_AFTER before, the id
+belongs to another job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures")
 """The common tables whose rows belong to a job."""
 
-# State of a record: 0 waiting, 1 running, 2 ended. A job that is waiting again after its runs ended counts as ended.
+# State of a record: 0 waiting, 1 running, 2 ended. A job that waits again after its runs ended counts as ended.
 _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt) > 0
                                    AND count(r.attempt) = count(r.end_time)) THEN 2
                  WHEN m.start_time IS NOT NULL THEN 1 ELSE 0 END"""
@@ -64,9 +64,9 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 
 
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
-    """Use each job's newer record as a whole, with all rows that belong to it.
+    """Use each job's newer record as a whole, with all its rows.
 
-    The older record is used only if the newer record shows an earlier state of the job (waiting, running, ended) and no
+    The older record counts only if the newer one shows an earlier state of the job (waiting, running, ended) and no
     later start or submission.
     """
     pair_jobs(con)
@@ -89,7 +89,7 @@ def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
 # Combine the runs of both exports.
 
 REUSED_AFTER = "1 day"
-"""A Slurm job counts as a new job if every earlier job with the same id ended more than this before its submission.
+"""A Slurm job is a new job if every earlier job with its id ended more than this before its submission.
 
 A requeue is submitted within a few minutes of the end of the previous run. Ids wrap around after 67 million jobs.
 """
@@ -98,7 +98,7 @@ SUFFIX = "CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END"
 
 
 def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
-    """Return SQL that adds `generation` to rows, which is how many other jobs had the same job number before.
+    """Return SQL that adds `generation` to rows: how many other jobs had this job number before.
 
     Parameters
     ----------
@@ -169,8 +169,8 @@ FROM (
         PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
-# A job's request comes from its first run, its status from its latest record, and its eligible time from its first
-# submission's record. Its suspended time is known if all its runs are in one record or none was suspended.
+# A job's request comes from its first run, its status from its latest record, and its eligible time from the record of
+# its first submission. Its suspended time is known if one record has all its runs or none was suspended.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
@@ -230,8 +230,8 @@ SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
        row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
 FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
 
-# Measured use does not name its run. The latest record's rows are used. In the other record, the newest rows of the
-# same step are left out, one for each run that is in both records.
+# Measured use does not name its run, so we use the latest record's rows. From the other record, we drop the newest rows
+# of the same step, one for each run that is in both records.
 _USAGE = """
 CREATE TABLE merged_job_usage AS
 WITH shared AS (
@@ -260,8 +260,8 @@ FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > leas
 
 
 # A waiting array's task has no separate number before it starts, and Traces of earlier versions have one row for all
-# tasks. If the newer export lists the array, the tasks that it does not list as waiting are listed under their own
-# numbers. The same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
+# tasks. If the newer export lists the array, tasks that it does not list as waiting have their own numbers there. The
+# same is true of federated jobs, whose numbers begin at 2^26, once another cluster has started them.
 _SUPERSEDED = r"""
 INSERT INTO identity
 SELECT 0, o.job_id, o.job_id FROM old_jobs o ANTI JOIN identity i ON i.side = 0 AND i.job_id = o.job_id
@@ -275,7 +275,7 @@ WHERE o.status = 'pending' AND o.start_time IS NULL AND (
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> None:
-    """Combine the runs of jobs in both exports. The module docstring lists the tables that this creates.
+    """Combine the runs of jobs in both exports. The module docstring lists the resulting tables.
 
     `queue_from` is the time from which a wait is counted, 'submit' or 'eligible'.
     """
@@ -293,8 +293,7 @@ _OWN = ("job_id", "status", "source_status", "start_time", "end_time", "queue_s"
 def merge_records(con: duckdb.DuckDBPyConnection) -> None:
     """Combine the jobs in both exports like `merge_runs`, for formats whose later records may be incomplete.
 
-    Torque's D record contains only the job's name, so values of a job that are missing in the newer export are filled
-    in from the Trace.
+    Torque's D record has only the job's name, so values missing in the newer export are filled in from the Trace.
     """
     filled = ", ".join(
         f'coalesce(n."{c.name}", o."{c.name}") AS "{c.name}"'

@@ -1,12 +1,11 @@
 """Merge a Trace's tables with a newer export's tables.
 
-If the newer export repeats a row, its row replaces the older row in the same position, so the row order does not
-change. New rows are added at the end.
+If the newer export repeats a row, it replaces the older row in the same position. New rows are added at the end.
 
-Partitions that a newer export does not change are left out of the merge and reused as files. A row may change if the
-export has a row of the same job or the same sample. In that case, the whole partition that contains the row is
-rewritten, as is every partition that receives a row. To find these partitions, only the ids, clusters and submissions
-of all jobs in the Trace are read, and no other columns of unchanged partitions.
+The merge skips partitions that a newer export does not change and reuses their files. A row may change if the export
+has a row of the same job or sample. The partition with this row is then rewritten as a whole, as is every partition
+that gets a new row. To find them, we read only the ids, clusters and submissions of all jobs in the Trace, and no other
+columns of unchanged partitions.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
     new : Path
         Folder that contains the tables of the newer export.
     by_cluster : bool
-        Whether machines are named CLUSTER/NAME if there are several clusters. If so, machines are renamed when only the
-        two exports together have several clusters.
+        Whether machines are named CLUSTER/NAME if there are several clusters. If so, they are renamed when only the two
+        exports together have several.
 
     Returns
     -------
@@ -149,8 +148,7 @@ def write_tables(
     Returns
     -------
     dict
-        The partitions left out, by table. These include partitions of doubtful_times, whose view then has only the
-        other rows.
+        The skipped partitions, by table, including those of doubtful_times, whose view then has only the other rows.
     """
     kept = _untouched_jobs(con, old) if narrow else {}
     _attach_changed(con, old, kept)
@@ -263,8 +261,7 @@ _SAMPLES = """SELECT {columns} FROM (
             GROUP BY new_row) s ON n.row = new_row))
     ORDER BY place, seq"""
 
-# Telemetry shows an attempt's GPUs only while the telemetry lasts, so the GPUs shown in one export are kept if the
-# other shows none.
+# Telemetry shows an attempt's GPUs only while it lasts, so the GPUs in one export are kept if the other shows none.
 _WITH_GPUS = """SELECT p.* REPLACE (
     CASE WHEN p.gpu_index IS NULL AND (p.gpu_count IS NULL OR p.gpu_count = len(s.gpu_index))
          THEN s.gpu_index ELSE p.gpu_index END AS gpu_index,
@@ -277,7 +274,7 @@ LEFT JOIN (
 ON s.final_id = p.job_id AND s.node_id = p.node_id AND s.start_time IS NOT DISTINCT FROM p.start_time
 ORDER BY p.place"""
 
-# The GPU model comes from the newer export, or from the older export if the newer export has none.
+# The GPU model comes from the newer export, or else from the older one.
 _NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h.gpu_count, n.gpu_count)
                                            ELSE n.gpu_count END AS gpu_count,
                                       coalesce(n.gpu_model, o.gpu_model) AS gpu_model)
@@ -296,9 +293,8 @@ LEFT JOIN old_nodes s ON s.node_id = n.node_id AND s.source IS NOT NULL
 LEFT JOIN old_nodes o ON o.node_id = n.node_id AND o.source IS NOT NULL AND n.source IS NULL
 ORDER BY n.rank"""
 
-# A known end is never removed. If a list of the same machines or Slurm's own event log in the newer export no longer
-# shows a state from an older list, that state is over. Its end is when it was last seen, that is, when the older export
-# ended.
+# A known end is never removed. If the newer export lists the same machines, or has Slurm's own event log, and no longer
+# shows a state from an older list, that state is over. It ended when it was last seen: at the end of the older export.
 _ENDED_EVENTS = """SELECT e.* REPLACE (coalesce(e.end_time, o.end_time, CASE WHEN g.node_id IS NOT NULL
     THEN greatest(e.start_time, (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM old_jobs))
     END) AS end_time)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 _LETTER = re.compile(r"[^\W\d_]")
 
 _RULES = (
-    # XIDs come first, because their numbers are more specific than the words around them
-    # (docs.nvidia.com/deploy/xid-errors).
+    # XIDs come first: their numbers are more specific than the words around them (docs.nvidia.com/deploy/xid-errors).
     ("gpu memory", r"\bxid\D{0,3}(48|63|64|92|94|95)\b"),
     ("gpu lost", r"\bxid\D{0,3}79\b|off the bus|gpus? (is |was |are |were )?(lost|missing|gone)|lost gpus?\b"),
     # slurmd reports this if fewer GPUs respond than are configured (slurm.schedmd.com/slurm.conf.html).
@@ -47,7 +46,7 @@ _RULES = (
         r"kernel panic|\bcrash|\bhung\b|\bhang|low (real)?memory|low socket|\bram\b|\bmemory\b|\becc\b|\bbmc\b|ssd",
     ),
 )
-"""Patterns, tried in this order and ignoring case. They are our choice unless a comment names a source."""
+"""Patterns, tried in this order, ignoring case. They are our choice unless a comment names a source."""
 
 _COMPILED = tuple((cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in _RULES)
 _NOTHING = frozenset({"", "none", "(null)", "unknown", "n/a"})
@@ -74,9 +73,9 @@ class Machine(NamedTuple):
 def machine_ids(known: Iterable[Machine], found: Iterable[Machine]) -> tuple[dict[Machine, str], list[str]]:
     """Return the node_id of each machine in machine files, and the ambiguous names.
 
-    A name matches the Trace's machine with the same node_id, or else the machine whose node_id is CLUSTER/NAME, or else
-    the machine with the same name up to the first dot. If both clusters are known, they must be the same. A name
-    without a match is a new machine, called CLUSTER/NAME if the Trace has several clusters, or none but other clusters.
+    A name matches the Trace's machine with the same node_id, or else with the node_id CLUSTER/NAME, or else with the
+    same name up to the first dot. If both clusters are known, they must agree. A name without a match is a new machine,
+    called CLUSTER/NAME if the Trace has several clusters, or only other ones.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ import itertools
 import re
 
 MAX_NODES = 65_536
-"""Maximum number of nodes in a list. Slurm clusters are not larger."""
+"""Maximum number of nodes in a list; no Slurm cluster is larger."""
 
 _RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 

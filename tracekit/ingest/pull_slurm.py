@@ -1,18 +1,16 @@
 """Pull accounting data from a running Slurm. For the source `slurm:`, tracekit runs sacct itself.
 
-Each call to sacct asks for one day, so neither sacct nor this process keeps more than one day in memory. Times are
-requested in UTC, in seconds since 1970, so no time zone is assumed. The delimiter is a character that occurs in no
-name. The output is stored next to the Trace, in TRACE.slurm/<time of the pull>, and is then read like any other log.
-The same folder stores the output of `scontrol show node` and `sacctmgr show event`, which shows the machines and their
-outages.
+Each call to sacct asks for one day, so neither sacct nor this process keeps more than a day in memory. We request times
+in seconds since 1970, so no time zone is assumed. The delimiter is a character that occurs in no name. The output is
+stored next to the Trace, in TRACE.slurm/<time of the pull>, and is then read like any other log. The same folder stores
+the output of `scontrol show node` and `sacctmgr show event`, which shows the machines and their outages.
 
-sacct may lose its connection to slurmdbd, print an error, and still end with exit code 0. Errors that a program prints
-are therefore shown and counted in the `program_errors` check, because the call's output may be incomplete.
+sacct may lose its connection to slurmdbd, print an error, and still exit with code 0. We show what a program prints as
+errors and count it in the `program_errors` check, because the call's output may be incomplete.
 
 sacct lists a job from the time at which it is eligible to run. The last call of a pull up to the present therefore ends
-years in the future, to include jobs that wait for a begin time. Jobs that never became eligible, because they were on
-hold or waiting for a dependency that was never met, are in no time window. sacct lists them only if it is asked for
-their job numbers.
+years in the future, to include jobs that wait for a begin time. Jobs that never became eligible (on hold, or with a
+dependency that was never met) are in no time window. sacct lists them only by job number.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ LIVE = "slurm:"
 
 _AWAY = "run this on a machine in the cluster, or dump the accounting data there and name the file"
 _PATIENCE_S = 1800.0
-"""Time limit for one program call [s]. At a large site, sacct takes minutes for one day."""
+"""Time limit for one program call [s]. At a large site, sacct takes minutes per day."""
 _MOST_BYTES = 4 << 30
 """Maximum output of one call [bytes], which is about 8 million jobs and steps in one day."""
 _MOST_ERRORS = 16 << 20
@@ -61,7 +59,7 @@ _WORDS = 4096
 """Maximum size of the stored error output [bytes]."""
 _CHUNK = 1 << 16
 _TICK_S = 0.2
-"""Interval for checking whether a program has ended while a child process keeps its output open [s]."""
+"""How often to check whether a program has ended while a child process keeps its output open [s]."""
 
 
 class Ended(NamedTuple):
@@ -70,7 +68,7 @@ class Ended(NamedTuple):
     code: int
     """Exit code, which is negative if a signal ended the program."""
     words: str
-    """The beginning of its error output, as one printable line without secrets."""
+    """The beginning of its error output: one printable line without secrets."""
     size: int
     """Size of its output [bytes]."""
 
@@ -174,14 +172,14 @@ _FIELDS = (
 )  # fmt: skip
 """Columns to request, if this version of sacct has them.
 
-Free text, which may contain line breaks, is not the last column, because the end of the record would be uncertain.
+Free text, which may contain line breaks, is not the last column, or the end of the record would be uncertain.
 """
 _NEEDED = frozenset({"JobID", "Submit", "Start", "End", "State"})
 _DELIMITER = "\x1f"
 _FIRST_DAYS = 30
 """Number of days before now at which a first pull begins."""
 _SHOWN = 3
-"""Maximum number of calls whose errors are shown during the pull. The check counts all calls with errors."""
+"""Errors of at most this many calls are shown during the pull. The check counts all calls with errors."""
 _PULLED = re.compile(r"sacct-(\d{4}-\d\d-\d\d)\.txt(?:#\d+)?")
 _DAY = dt.timedelta(days=1)
 _AHEAD = 3650 * _DAY
@@ -197,7 +195,7 @@ class Pulled:
     calls: int = 0
     """Number of calls that ended with exit code 0."""
     errors: list[str] = field(default_factory=list)
-    """One line for each of these calls that printed errors or printed nothing."""
+    """One line for each of these calls that printed errors or nothing."""
 
     def heard(self, call: str, ended: Ended, progress: Progress) -> None:
         """Count a call, and show its errors."""
@@ -258,9 +256,7 @@ def pull(
     if str(source) != LIVE:
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
             what = f"apply only to live sources ({LIVE} or --telemetry http://...), and '{source}' is not one"
-            raise UsageError(
-                f"--from and --to {what}", where="--from", hint="leave them out: tracekit reads the whole logs"
-            )
+            raise UsageError(f"--from and --to {what}", where="--from", hint="omit them: tracekit reads the whole logs")
         return Pulled(place_of(source))
     if out.exists() and earlier is None and not force:
         raise OutputError("exists already", where=out, hint="add to it with --append, or replace it with --force")
@@ -307,7 +303,7 @@ def _span(settings: IngestSettings, earlier: Manifest | None) -> tuple[dt.dateti
 
 
 def _last_day(earlier: Manifest) -> dt.datetime | None:
-    """Return the last day pulled, from which data must be pulled again because the day was not over yet."""
+    """Return the last day pulled. It must be pulled again because it was not over yet."""
     days = [match[1] for account in earlier.files if (match := _PULLED.fullmatch(account.path))]
     if days:
         return dt.datetime.fromisoformat(max(days))
@@ -326,7 +322,7 @@ def _days(first: dt.datetime, last: dt.datetime) -> Iterator[tuple[dt.datetime, 
 
 
 def _columns() -> str:
-    """Return the columns to request, except those that this version of sacct does not know and would reject."""
+    """Return the columns to request, without those that this version of sacct would reject."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
         ended = keep_output(["sacct", "--helpformat"], listing, {})

@@ -1,10 +1,10 @@
 """Split a text stream into records and fields. Text that is not a valid record is rejected.
 
 A record is a line, or several lines if a quoted field contains line breaks. Blocks of complete records with the right
-number of fields go to the CSV parser. Everything else is reported with its line and text. In the common case (no
-quotes, no stray bytes, every line complete), a few NumPy passes over the bytes are enough. Only other blocks are
-examined record by record. If a delimiter alone cannot separate the records, the reader gets the lines from `text_lines`
-and splits them itself.
+number of fields go to the CSV parser. Everything else is reported with its line and text. Usually (no quotes, no stray
+bytes, every line complete), a few NumPy passes over the bytes are enough. Only other blocks are examined record by
+record. If a delimiter alone cannot separate the records, the reader takes the lines from `text_lines` and splits them
+itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ByteReader(Protocol):
 
 
 class Joined:
-    """A stream with extra bytes before it, such as bytes already read from it, and after it."""
+    """A stream with extra bytes before it (such as bytes already read from it) and after it."""
 
     def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
         self._before, self._stream, self._after = before, stream, after
@@ -69,10 +69,10 @@ class Joined:
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator. A second thread computes each item while the caller works on the previous item.
+    """Yield the items of an iterator. A second thread computes each item while the caller works on the one before.
 
-    An exception is raised in place of the item that caused it. If the caller stops early, the thread is joined, so it
-    does not outlive the iteration.
+    An exception is raised in place of its item. If the caller stops early, the thread is joined, so it does not outlive
+    the iteration.
     """
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="tracekit-prefetch") as thread:
@@ -207,7 +207,7 @@ class RecordReader:
         return line.removeprefix(_UTF8_BOM).removesuffix(b"\r")
 
     def put_back(self, line: bytes) -> None:
-        """Undo `first_line`, because the line was a record."""
+        """Undo `first_line`: the line was a record."""
         self._carry = line + b"\n" + self._carry
         self._line -= 1
 
@@ -259,7 +259,7 @@ class RecordReader:
         if not cut and len(data) > MAX_RECORD:
             if whole:  # a quote opened in the first line has stayed open for longer than the longest record
                 return data[:whole], data[whole:]
-            # A line without an end is rejected later, because it is too long.
+            # A line without an end is rejected later as too long.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
 
@@ -291,7 +291,7 @@ class RecordReader:
         array = np.frombuffer(data, dtype=np.uint8)
         if self._plain(data):
             ends = _regular_ends(array, self._delimiter, fields + trailing)
-            # A record that ends with a delimiter has one additional, empty field.
+            # A record that ends with a delimiter has one more, empty field.
             if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
                 return Block(data, np.arange(line, line + len(ends))), []
         return self._examine_closely(data, array, line, fields, trailing)
@@ -411,7 +411,7 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:
-    """Return the start of the last line with an open quote, because its record may continue, or else `cut`."""
+    """Return the start of the last line with an open quote, whose record may continue, or else `cut`."""
     end = cut - 1
     for _ in range(_MAX_QUOTED_LINES):
         start = data.rfind(b"\n", 0, end) + 1
@@ -454,8 +454,8 @@ def _join_quoted_lines(
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
-    A line with an odd number of quotes continues to the next line with an odd number if this gives a record with the
-    right number of fields. Otherwise, its quote is a stray quote, and the line is a separate record.
+    A line with an odd number of quotes continues to the next such line if this gives a record with the right number of
+    fields. Otherwise, its quote is stray, and the line is a record of its own.
     """
     count = len(newlines)
     alone = np.arange(count)

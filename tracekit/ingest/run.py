@@ -160,7 +160,7 @@ def ingest_logs(
 
 
 def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
-    """Complete the tables of a log that has been read. Read machine files first, because telemetry needs machines."""
+    """Complete the tables of a log that has been read. Machine files come first: telemetry needs machines."""
     from tracekit.ingest.machines._complete import complete_machines
     from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
 
@@ -205,7 +205,7 @@ def _started(
     companions: CompanionFiles,
     progress: Progress,
 ) -> Workers | None:
-    """Start and return the workers. If the source has nothing for them to read, add a note and return None."""
+    """Start and return the workers, or add a note and return None if the source has nothing for them to read."""
     if workers is None:
         return None
     files = [*detection.format.one_by_one(detection.found, options), *companions.one_by_one]
@@ -227,7 +227,7 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
     for note in dict.fromkeys(file.note for file in every if file.note):
         sink.note(note)
     known = {f.path for found in detection.found.files.values() for f in found}
-    # Price files next to the logs are for efficiency reports and bills, so they are not ignored logs.
+    # Price files next to the logs are for efficiency reports and bills; they are not ignored logs.
     unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]
     if unread:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
@@ -235,7 +235,7 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
-    """Reject an unusable source. A source without records may be usable, such as a dump of an idle day."""
+    """Reject an unusable source. A source without records can be fine, such as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
     if not any(account.kept for account in sink.accounts):
@@ -256,7 +256,7 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
 
 
 def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
-    """Describe the first reject, of one file if `path` is given, and the fix for unreadable times. '' means none."""
+    """Describe the first reject (of one file if `path` is given) and the fix for unreadable times. '' means none."""
     import polars as pl
 
     if not sink.has("rejects"):

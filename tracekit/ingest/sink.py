@@ -1,4 +1,4 @@
-"""Collect a reader's output: rows, rejects, checks, notes, and the record counts of each raw file."""
+"""Collect a reader's output: rows, rejects, checks, notes, and each raw file's record counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXAMPLES = 5
 """Maximum number of examples stored for a check."""
 
 _JOIN_MEMORY = "1GB"
-"""Default memory for joins. With this default, a log of any size is ingested within 2 GiB."""
+"""Default memory for joins. With it, any log is ingested within 2 GiB."""
 
 
 @contextmanager
@@ -258,7 +258,7 @@ class Sink:
         meaning : str
             Meaning of a count above zero, in one sentence.
         examples : Series or list of str, optional
-            Names for looking up the rows found, of which a few are stored.
+            Names by which to find the rows. A few are stored.
         """
         entry = self.checks.setdefault(name, Check(0, None if of is None else 0, meaning))
         entry.count += count
@@ -290,7 +290,7 @@ class Sink:
     ) -> None:
         """Add one check for each Boolean column of `flags` that has a meaning.
 
-        With `compared`, a NULL means that there is nothing to compare, and its row does not count as checked.
+        With `compared`, NULL means that there is nothing to compare, so the row does not count as checked.
         """
         for column in flags:
             if column.name in meanings:
@@ -323,7 +323,7 @@ class _StageFile:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if self._parquet is None:
-            # Dictionary encoding pays off for columns with repeated values. The first frame shows these columns.
+            # Dictionary encoding pays off for columns with repeated values. The first frame shows which these are.
             repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
             self._parquet = pq.ParquetWriter(
                 self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False

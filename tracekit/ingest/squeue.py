@@ -1,12 +1,12 @@
-"""Read the jobs that wait and run now, as printed by `squeue --json` of Slurm 21.08 and later.
+"""Read the jobs that wait or run now, from `squeue --json` of Slurm 21.08 and later.
 
 Manual: slurm.schedmd.com/squeue.html (--json). Numbers are plain, or objects such as `{"set": true, "infinite": false,
-"number": 5}`. A state is one word or a list of words. A waiting array is one record, which counts as its tasks. The
-GPUs of a job come from `tres_alloc_str` if it runs, from `tres_req_str`, or else from `tres_per_job` and
+"number": 5}`. A state is one word or a list of words. A waiting array is one record that stands for all its tasks. The
+GPUs of a running job come from `tres_alloc_str`, otherwise from `tres_req_str`, or else from `tres_per_job` and
 `tres_per_node`. On several nodes, `gres_detail` gives the GPUs of each; without it, each node has an even share.
 
-A job is held back, and not ahead of others, while its reason is a dependency, its begin time or a hold, or while the
-time from which it may start has not come.
+A job is held back, and not ahead of others, while its reason is a dependency, a begin time or a hold, or while its
+earliest start is in the future.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_SECONDS = 1e11
 
 
 def read_squeue(path: str | Path) -> Queue:
-    """Return the jobs that wait and run, and the moment at which they do.
+    """Return the jobs that wait or run, and the time of the snapshot.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _status(job: dict[str, Any]) -> str | None:
 
 
 def _rows(job: dict[str, Any], moment: float) -> list[dict[str, Any]]:
-    """Return a row for each task of a record that waits or runs.
+    """Return a row for each task of a waiting or running record.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _rows(job: dict[str, Any], moment: float) -> list[dict[str, Any]]:
     if status not in {"pending", "running"}:
         return []
     nodes = expand_nodes(text) if (text := text_of(job.get("nodes"))) else []
-    waiting = status == "pending" and not nodes  # a job whose nodes boot is pending, but has them
+    waiting = status == "pending" and not nodes  # while its nodes boot, a job is pending but has them
     reason, eligible = text_of(job.get("state_reason")) or "", _time(job.get("eligible_time"))
     if waiting and (reason.startswith(_HELD_BACK) or (eligible is not None and eligible > moment)):
         return []

@@ -2,14 +2,14 @@
 
 Four rules apply to the records of every source:
 
-- The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible, because
-  logs contain these values if a time is unknown.
-- Submission, start and end must be in this order. If a time is before its predecessor, either of the two may be wrong,
-  so the time that comes later in this order is rejected.
+- The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs
+  contain them if a time is unknown.
+- Submission, start and end must be in this order. If a time is before its predecessor, either may be wrong, and we
+  reject the one that comes later in this order.
 - A job cannot become eligible before its submission or after its start, so an eligible time outside this range is
 impossible.
-- A wall-clock time inside the hour that a clock change doubles or skips means one of two instants an hour apart. The
-  time is stored with these bounds.
+- A wall-clock time in the hour that a clock change repeats or skips means one of two instants an hour apart. The time
+  is stored with these bounds.
 
 The record is kept. An impossible time becomes NULL. Each doubtful time is counted in the manifest's checks and listed
 with its file and line in the doubtful_times table. `tracekit.ingest.time_order` applies the second rule across records.
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 # Find dates that cannot belong to a log, namely the epoch, the last second of 32 bits, and dates far from other times.
 
 FAR = timedelta(days=20 * 365.25)
-"""Times further than this from the log's middle are impossible, because no cluster has run that long."""
+"""Times further than this from the log's middle are impossible: no cluster has run that long."""
 
 _NEAR = timedelta(days=2)
-"""Larger than the difference between UTC and the wall clock of any zone."""
+"""Larger than any zone's offset from UTC."""
 _FUTURE = datetime(2100, 1, 1)
-"""Later times are ignored when the log's middle is estimated."""
+"""Estimates of the log's middle ignore later times."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
 """Minimum number of rows for a block to update the estimate of the log's middle. The first block always sets it."""
@@ -82,7 +82,7 @@ class LogDates:
 
 
 def _surely_possible(times: pl.DataFrame) -> bool:
-    """Return whether the times are so close together that none can be impossible, regardless of their middle."""
+    """Return whether the times are so close together that none can be impossible, whatever their middle."""
     # Compared inside Polars, because Python has no dates before year 1 or after 9999.
     known = pl.all().cast(pl.Datetime("us"))
     first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())
@@ -112,8 +112,8 @@ CHECKS = {
     "unknown, and doubtful_times lists them",
     "eligible_out_of_order": "eligible times before the submission or after the start of their job; they become "
     "unknown, and doubtful_times lists them",
-    "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
-    "hour off or becomes unknown, and doubtful_times lists them",
+    "ambiguous_local_time": "wall-clock times in the hour that a clock change repeats or skips; each may be an hour "
+    "off or becomes unknown, and doubtful_times lists them",
 }
 """The meaning of a count above zero, by check name."""
 
@@ -320,7 +320,7 @@ class RecordTimes:
         certain = found.certain and found.earliest.count() == clocks
         two = None if certain else frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
         bounded = frame.with_columns(earliest=found.earliest, latest=found.latest)
-        reason = "is a wall-clock time in the hour that a clock change doubles or skips"
+        reason = "is a wall-clock time in the hour that a clock change repeats or skips"
         check = ("ambiguous_local_time", two, clocks)
         self._doubt(bounded, sequence, (name, column), check, reason, "earliest", "latest")
 
@@ -340,7 +340,7 @@ def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow the possible instants, because each time is between the earlier and the later times of its record.
+    """Narrow the possible instants: each time is between the earlier and the later times of its record.
 
     If neither instant fits, both are kept, and `possible` finds the contradiction.
     """

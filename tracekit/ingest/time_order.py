@@ -1,10 +1,10 @@
 """Find contradictory times across records, in the finished tables of every format.
 
-A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order of times across
-records, such as an attempt that starts before the end of the previous attempt, and covers formats that have no checks
-of their own. The rule is the same. A job's times must be in the order submission, first start, first end, second start
-and so on. A time that is out of order becomes NULL, and so does every wait and run time computed from it. An eligible
-time that is not between submission and first start also becomes NULL.
+A reader checks the times of each record (`tracekit.ingest.time_faults`). This module checks the order across records,
+such as an attempt that starts before the end of the previous one, and covers formats without checks of their own. The
+rule is the same: a job's times must be in the order submission, first start, first end, second start and so on. A time
+that is out of order becomes NULL, and so do the waits and run times computed from it. An eligible time that is not
+between submission and first start also becomes NULL.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ LEFT JOIN (FROM lost WHERE name = 'start_time') s USING (job_id, attempt)
 LEFT JOIN (FROM lost WHERE name = 'end_time') e USING (job_id, attempt)
 GROUP BY job_id"""
 
-# A start that was set to NULL does not bound the time at which its job was eligible.
+# A start that was set to NULL is no bound for the eligible time of its job.
 _HELD = """
 INSERT INTO lost
 SELECT job_id, NULL, 'eligible_time', eligible_time FROM jobs SEMI JOIN suspect USING (job_id) LEFT JOIN bound
@@ -179,7 +179,7 @@ def order_table_times(sink: Sink) -> None:
 def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> str:
     """Return the query for jobs that have rows with contradictory times.
 
-    Most tables have no contradictory rows, and checking this does not need the ids of all jobs.
+    Most tables have no contradictory rows, and this check does not need the ids of all jobs.
     """
     found = [
         table for table in tables if con.execute(f"SELECT 1 FROM {table} WHERE {_SUSPECT[table]} LIMIT 1").fetchall()

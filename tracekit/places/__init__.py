@@ -1,7 +1,7 @@
-"""Read places outside this machine's disks: objects in S3, Google Cloud Storage, Azure and HDFS.
+"""Read objects in S3, Google Cloud Storage, Azure and HDFS.
 
-You can give an address such as s3://bucket/folder/file instead of a file path. `place_of` turns it into an `Address`,
-which is also a path. An address is read-only. Credentials come from the environment.
+An address such as s3://bucket/folder/file works in place of a file path. `place_of` turns it into an `Address`, which
+is also a path, but read-only. Credentials come from the environment.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     _Base = Path
 else:
-    _Base = type(Path())  # this system's path class, because Path itself cannot be subclassed before Python 3.12
+    _Base = type(Path())  # this system's path class: Path itself cannot be subclassed before Python 3.12
 
 
 SCHEMES = {
@@ -37,7 +37,7 @@ SCHEMES = {
 _BEGIN = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):(?P<slashes>/+)(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
 _WRITE = "write to disk, and copy it with your store's own tool"
 _DEFAULT = "default"
-"""Host for hdfs:///path, which means the host named in the Hadoop configuration."""
+"""Host for hdfs:///path: the one in the Hadoop configuration."""
 _MOST_FILES = 100_000
 """Maximum number of files in one source or folder."""
 
@@ -45,14 +45,14 @@ _MOST_FILES = 100_000
 class Address(_Base):
     """The address of an object in a store, such as s3://bucket/key. `place_of` creates it.
 
-    It supports all path operations on names (`name`, `parent`, `/`, ...), but only the file operations that read.
+    It supports all path operations on names (`name`, `parent`, `/`, ...), but of the file operations only reading.
     """
 
     listed: int | None = None
-    """Size of the object in the listing that contained it [bytes], or None for an address that was typed in."""
+    """Size of the object in its folder's listing [bytes], or None for an address that was typed in."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Include the size, because another process may read the object."""
+        """Include the size: another process may read the object."""
         return _with_size, (self.parts, self.listed)
 
     @property
@@ -286,7 +286,7 @@ def place_of(path: str | PurePath) -> Path:
     if scheme == "hdfs" and match["slashes"] == "///":
         rest = f"{_DEFAULT}/{rest}"
     bucket, _, key = rest.partition("/")
-    # A rejected address may contain a secret, so no part of it is shown.
+    # A rejected address may contain a secret, so show no part of it.
     if "?" in rest:
         what = "an address cannot have parameters, because a store's settings come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out '?' and everything after it")

@@ -1,7 +1,7 @@
 """Let DuckDB read objects in stores by address.
 
-DuckDB accepts any fsspec file system. The file system in this module has no separate client. It gives DuckDB an
-`ObjectReader`, so SQL and Python read a store in the same way, with the same credentials, limits and errors.
+DuckDB accepts any fsspec file system. Ours gives it an `ObjectReader`, so SQL and Python read a store in the same way,
+with the same credentials, limits and errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return name
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """Return the address itself, because tables are named individually and a name may contain any character."""
+        """Return the address itself: tables are named one by one, and a name may contain any character."""
         return [path]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -76,6 +76,6 @@ class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         return self._sizes[path]
 
     def modified(self, path: str) -> dt.datetime:
-        """Return a constant time, because a reader rejects an object that was replaced since it was first opened."""
+        """Return a constant time: a reader rejects an object that was replaced since it was first opened."""
         del path
         return dt.datetime(1970, 1, 2, tzinfo=dt.UTC)

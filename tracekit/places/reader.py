@@ -1,8 +1,8 @@
 """Read an object by byte ranges.
 
-Arrow, DuckDB and the ingest of raw logs read through this module. DuckDB's threads share one open file, and each calls
-`seek` and then `read`. With a shared position, they would read each other's bytes, so each thread has its own position.
-A stream has a shared position, because another thread may continue where one thread has stopped.
+Arrow, DuckDB and the ingest of raw logs read through this module. DuckDB's threads share one open file and each call
+`seek`, then `read`, so each thread needs its own position. A stream has one position, because another thread may
+continue where one has stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _AHEAD = 8 << 20
-"""Number of bytes that a stream requests at once. This number keeps both latency costs and memory use small."""
+"""Number of bytes that a stream requests at once, a compromise between latency and memory."""
 
 _CHANGED = "run the command again; if it fails again, the store is faulty"
 
@@ -41,7 +41,7 @@ def forget(folder: ObjectName) -> None:
 
 
 def was_opened(address: ObjectName) -> bool:
-    """Return whether the object was already opened. If so, we need not ask the store whether it exists."""
+    """Return whether the object was already opened, so that we need not ask the store whether it exists."""
     return str(address) in _versions
 
 
@@ -161,9 +161,9 @@ class ObjectReader(io.RawIOBase):
     def _counted(self, begin: int, size: int) -> bytearray:
         """Return a range of the object, after checking that the store sent every byte of it.
 
-        Arrow's S3 client treats a response that is too short as complete and leaves the rest of the buffer unchanged.
-        We therefore fill the buffer with an unpredictable byte first. If the last byte still has that value, which
-        happens by chance once in 256 times, the range is read again with a different fill byte.
+        Arrow's S3 client takes a short response as complete and leaves the rest of the buffer unchanged. So we first
+        fill the buffer with a random byte. If the last byte still has that value (by chance, once in 256 times), we
+        read the range again with another fill byte.
         """
         first, given = secrets.randbelow(256), 0
         for mark in (first, first ^ 0xFF):

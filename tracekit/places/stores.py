@@ -1,9 +1,9 @@
 """Connect to the stores that addresses refer to, look up names, and report failures.
 
 Apache Arrow provides the clients for all stores. They take their settings (credentials, region, a different endpoint)
-from the environment, under the names that each store's own tools use. The time and number of attempts are limited, so a
-store that does not respond ends a run after one or two minutes. The clients do not notice a response that arrives very
-slowly or a listing that never ends, so `asked_of` limits the time of every call.
+from the environment, under the names that each store's own tools use. Time and attempts are limited, so a run ends
+after one or two minutes if a store does not respond. The clients do not notice a very slow response or an endless
+listing, so `asked_of` limits the time of every call.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ATTEMPTS = 3
 _WHOLE_S = 120.0
 """Maximum time for one call, including all attempts [s]."""
 _LEAST_RATE = 65_536.0
-"""Rate at which a call that reads gets extra time for its bytes [B/s]."""
+"""A call that reads gets extra time for its bytes, at this rate [B/s]."""
 _REST_S = 30.0
-"""Time for which a store that did not respond is not asked again [s]. Further requests fail at once."""
+"""How long not to ask a store again that did not respond [s]. Until then, requests fail immediately."""
 
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -128,7 +128,7 @@ def look(address: ObjectName) -> FileInfo:
 
 
 def _require_bucket(address: ObjectName) -> None:
-    """Reject a missing bucket, but skip the check if list permission is missing."""
+    """Reject a missing bucket. Without permission to list, skip the check."""
     from pyarrow.fs import FileType
 
     bucket = address.bucket.partition("@")[0]
@@ -262,7 +262,7 @@ def asked_of(address: ObjectName, work: Callable[[Any], T], size: int = 0) -> T:
 
 @contextmanager
 def _store_errors(address: ObjectName) -> Iterator[None]:
-    """Raise a clear StoreError if a store fails, and do not immediately retry a store that did not respond.
+    """Raise a clear StoreError if a store fails, and do not ask a store again soon that did not respond.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def _store_errors(address: ObjectName) -> Iterator[None]:
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
-    """Return the store failure whose text is contained in another library's error, or None if there is none."""
+    """Return the store failure that another library's error quotes, or None."""
     text = str(error)
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 

@@ -1,7 +1,7 @@
 """Scheduling policies, one module per family, found by name.
 
-The package `literature` has the policies that operators rarely need. To write your own policy, use `Policy` and `Card`.
-`parse_policy` reads 'NAME,key=value'.
+The package `literature` contains policies that operators rarely need. To write your own policy, use `Policy` and
+`Card`. `parse_policy` reads 'NAME,key=value'.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ class Fifo(Policy):
     """First in, first out.
 
     Jobs start in submission order, each with all its GPUs at once, and run to their end. With scan=stop, a job that
-    cannot start holds up all later jobs. With scan=skip, later jobs may overtake it, and many-GPU jobs may starve
-    unless `age_cap` is set. A gang that has waited for `relax` seconds accepts GPUs on any nodes. With `queues`, each
-    VC, user or partition has its own queue, and a job that cannot start holds up only that queue.
+    cannot start blocks all later jobs. With scan=skip, later jobs may overtake it, and many-GPU jobs may starve unless
+    `age_cap` is set. A gang that has waited for `relax` seconds accepts GPUs on any nodes. With `queues`, each VC, user
+    or partition has its own queue, and a job that cannot start blocks only that queue.
 
     Equal to
     --------
@@ -47,9 +47,7 @@ class Fifo(Policy):
         parameters=(
             scan("stop"),
             FIT,
-            Parameter(
-                "age_cap", 0.0, "wait after which a job that cannot start holds up the others, or 0 for never [s]"
-            ),
+            Parameter("age_cap", 0.0, "wait after which a job that cannot start blocks the others, or 0 for never [s]"),
             RELAX,
             SCOPE,
             QUEUES,
@@ -93,7 +91,7 @@ class Fifo(Policy):
         )
 
 
-_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed. The job is never stopped (D8)."
+_OVERRUN = "If a job exceeds its estimate, the estimate is doubled as often as needed; the job is not stopped (D8)."
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
@@ -124,9 +122,9 @@ class Easy(Policy):
     card = Card(
         name="easy",
         rule=(
-            "Jobs start in submission order, up to the first job that does not fit. The estimates of the running jobs "
-            "show when and on which nodes that job will fit. A later job may start now if it fits now and either "
-            "should end by that time or takes only GPUs that the first job will not need then. " + _OVERRUN
+            "Jobs start in submission order, up to the first job that does not fit. The estimates of running jobs "
+            "show when and where that job will fit. A later job may start now if it fits and either should end by "
+            "then or uses only GPUs that the first job will not need. " + _OVERRUN
         ),
         parameters=(FIT, NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
@@ -155,11 +153,11 @@ class Conservative(Policy):
     card = Card(
         name="conservative",
         rule=(
-            "Each waiting job gets a reservation, in submission order: the first time from which enough GPUs are free "
-            "in total for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
-            "event. A job whose reservation is now starts. If it does not fit on the nodes, it keeps its reservation "
-            "and is tried again at the next event. Only the first `depth` waiting jobs of a domain have reservations; "
-            "the other jobs start if they do not delay them. " + _OVERRUN
+            "In submission order, each waiting job reserves the first time from which enough GPUs are free in total "
+            "for its estimated run time, given the earlier reservations. Reservations are recomputed at every "
+            "event. A job starts when its reserved time comes. If it does not fit on the nodes, it keeps its "
+            "reservation and tries again at the next event. Only the first `depth` waiting jobs of a domain have "
+            "reservations; other jobs start if they do not delay these. " + _OVERRUN
         ),
         parameters=(
             FIT,
@@ -181,8 +179,8 @@ class Priority(Policy):
     """Highest priority in the log first, and first in, first out among equals.
 
     The job with the highest priority in the log starts first. Among equals, the earlier job goes first. A job without a
-    priority has priority 0. Running jobs are never stopped. Priorities do not change: a log has one value per job and
-    does not show how the value grew while the job waited. With backfill=easy or backfill=conservative, later jobs may
+    priority has priority 0. Running jobs are never stopped. Priorities are fixed, because a log has one value per job
+    and does not show how it grew while the job waited. With backfill=easy or backfill=conservative, later jobs may
     start early, as under the policies easy and conservative.
 
     Equal to
@@ -232,11 +230,11 @@ class Priority(Policy):
 class Recorded(Policy):
     """The recorded schedule: jobs start and end as in the log.
 
-    Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen anew, by the
+    Each job runs from its first recorded start to its last recorded end. Only its nodes are chosen again, by the
     placement rule. If the job does not fit close together, it gets any nodes of one GPU model. A job runs even if too
-    few GPUs are free for it. In that case it has no nodes. The schedule is checked against the cluster:
-    violations.parquet lists when a node or domain would use more GPUs than it has. Jobs without a recorded start are
-    left out, and their number is reported.
+    few GPUs are free; it then has no nodes. The schedule is checked against the cluster: violations.parquet lists when
+    a node or domain would use more GPUs than it has. Jobs without a recorded start are excluded, and their number is
+    reported.
 
     Equal to
     --------

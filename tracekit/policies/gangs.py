@@ -66,7 +66,7 @@ _CHUNK = 256
 
 
 class Gangs(Plans):
-    """Plans that consider waiting jobs one by one and never stop one job for another.
+    """Plans that consider waiting jobs one by one and never preempt.
 
     By default, jobs start in submission order on the free GPUs that are closest together. Policies override parts of
     this.
@@ -80,7 +80,7 @@ class Gangs(Plans):
         self.stop: bool = p.get("scan") == "stop"
         """Whether later jobs of a domain wait behind a job that does not start."""
         self.look: int = p.get("look", 1_000_000_000)
-        """Number of jobs that fail to start after which a plan stops looking."""
+        """Number of failed starts after which a plan stops looking."""
         self.places = Places(jobs, self.cluster)
         self.network = Network(jobs, self.cluster, self.models, self.seed, self.places, priority=self.priority())
         self.arrival_ms = jobs.arrival_ms
@@ -121,7 +121,7 @@ class Gangs(Plans):
         return waiting
 
     def moves(self) -> dict[int, Spot]:
-        """Return running jobs that move, with their new spots, and remove the old spots from `places` and `network`."""
+        """Return running jobs that move and their new spots, and remove the old spots from `places` and `network`."""
         return {}
 
     def started(self, job: int, spot: Spot) -> None:
@@ -135,14 +135,14 @@ class Gangs(Plans):
         return max(float(self.view.table["remaining"][job]) / PPM + float(self.error_ms[job]), 1.0)
 
     def speed_on(self, job: int, spot: Spot) -> int:
-        """Return the speed of a job on a spot if it started there now, with the other jobs' traffic [ppm]."""
+        """Return a job's speed on a spot if it started there now, given the other jobs' traffic [ppm]."""
         if self.links:
             return self.network.speeds_with(job, spot.nodes)[job]
         least = -(-int(self.gpus[job]) // int(self.places.gpus[spot.nodes].max()))
         return int(spread_ppm(self.models, int(self.gpus[job]), len(spot.nodes), least))
 
     def cost_ms(self, job: int, spot: Spot) -> float:
-        """Return a job's expected remaining time on a spot plus the delay it causes to others on shared links [ms].
+        """Return a job's expected remaining time on a spot, plus the delay it causes on shared links [ms].
 
         All jobs are assumed to keep these speeds.
         """
@@ -195,7 +195,7 @@ class Gangs(Plans):
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: Ints) -> Iterator[int]:
-        """Yield waiting jobs with enough free GPUs, in order, or all waiting jobs if later jobs wait behind others."""
+        """Yield waiting jobs with enough free GPUs, in order, or all of them if a blocked job blocks later ones."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -268,7 +268,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if no other job starts and speeds stay the same, or inf for never [ms]."""
+        """Return when a tier has room if no other job starts and speeds do not change, or inf for never [ms]."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -302,8 +302,8 @@ class DelayScheduling(Planned):
     Jobs start in submission order and run to their end. At first a gang accepts only the fewest possible nodes of one
     rack. After `rack` seconds it accepts any nodes of one rack, and after `any` seconds any nodes of one GPU model.
     Until then, later jobs may overtake it (scan=skip) or must wait as well (scan=stop). With cost=mean or cost=oracle,
-    a gang waits only while that pays: the expected wait must be shorter than the gang's remaining run time times the
-    slowdown of the place where it could start now. With cost=mean, the expected wait is the mean wait of the last 20
+    a gang waits only while it pays: the expected wait must be shorter than the gang's remaining run time times the
+    slowdown of the spot where it could start now. With cost=mean, the expected wait is the mean wait of the last 20
     gangs of its kind that got the fewest nodes. If fewer than five are known, the gang expects to wait until the timer
     ends. With cost=oracle, the expected wait ends when running jobs have freed enough GPUs, if no other job starts. A
     gang that never fits in one rack accepts any nodes at once, and a gang that can never get the fewest nodes accepts
@@ -335,7 +335,7 @@ class DelayScheduling(Planned):
             Parameter(
                 "cost",
                 "off",
-                "whether a gang waits only while that pays, and how its wait is estimated",
+                "whether a gang waits only while it pays, and how its wait is estimated",
                 ("off", "mean", "oracle"),
             ),
             scan("skip"),

@@ -1,8 +1,8 @@
-"""The user's view of a policy: its card, its parameters and their notation on a command line.
+"""The user's view of a policy: its card, its parameters, and how to write them on a command line.
 
     srtf,scan=skip,overhead=helios
 
-gives the name of the policy, then its parameters. The mechanism that a policy returns determines how it schedules.
+gives the policy's name, then its parameters. The mechanism that a policy returns determines how it schedules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Value: TypeAlias = bool | int | float | str
 """Type of a parameter value. Durations are in seconds."""
 
 _LARGEST = 10**15
-"""Largest finite number allowed, which in seconds is about 30 million years."""
+"""Largest finite number allowed (in seconds, about 30 million years)."""
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -165,8 +165,8 @@ def spell(value: Value) -> str:
 class Card:
     """The description of a policy, for users.
 
-    Fields that the card leaves out come from the policy's docstring: the title is its first line, the rule is the
-    paragraphs after that, and two lists come from the sections 'Equal to' and 'Sources'.
+    Fields that the card omits come from the policy's docstring: the title from the first line, the rule from the
+    following paragraphs, and two lists from the sections 'Equal to' and 'Sources'.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Card:
     quotas: bool = False
     """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """Parameters or inputs with which the policy equals another policy, one sentence each."""
+    """Cases in which the policy equals another policy, one sentence each."""
     sources: tuple[str, ...] = ()
     """Sources of the rule: papers, released code or our own choices."""
 
@@ -265,7 +265,7 @@ class Policy(ABC):
 
     card: ClassVar[Card]
     keeps_partitions: ClassVar[bool] = True
-    """Whether jobs run only on nodes of their partition; if not, every node takes every job of the domain."""
+    """Whether jobs run only on nodes of their partition. If not, every node accepts every job of the domain."""
 
     def __init__(self, **parameters: object) -> None:
         self.parameters: dict[str, Any] = self.card.fill(parameters)
@@ -289,7 +289,7 @@ class Policy(ABC):
         Parameters
         ----------
         jobs : Jobs
-            All jobs of the replay. A policy that is not supposed to know run times must not read them.
+            All jobs of the replay. A policy that should not know run times must not read them.
         cluster : Cluster
         models : Models
             Assumptions about what the trace does not record.
@@ -322,7 +322,7 @@ class Policy(ABC):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """IDs of the assumption models that the policy uses with these parameters: some or all models of the card."""
+        """IDs of the assumption models that the policy uses with these parameters, all or some of the card's."""
         return self.card.assumptions
 
     @property

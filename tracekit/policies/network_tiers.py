@@ -1,4 +1,4 @@
-"""Find GPUs for gangs by tier, the network links that these GPUs use, and the gangs' speed on them (M36 to M38)."""
+"""Find GPUs for gangs by tier, their network links, and the gangs' speed on them (M36 to M38)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Places:
         self._none.clear()
 
     def find(self, job: int, tier: int) -> Spot | None:
-        """Return GPUs for a job at a tier, or None. A failed search is not repeated in the same plan."""
+        """Return GPUs for a job at a tier, or None. Failed searches are not repeated in the same plan."""
         kind = int(self.kind[job])
         if (kind, tier) in self._none:
             return None
@@ -196,7 +196,7 @@ def fewest(pool: Pool, gpus: int, free: Ints) -> Spot | None:
         node = int(enough.argmin())
         if free[node] >= gpus:
             return Spot([int(pool.nodes[node])], [gpus])
-    # One pass over all nodes: most racks have too few entirely free nodes.
+    # One pass over all nodes is enough: most racks have too few entirely free nodes.
     full = np.add.reduceat(free == pool.whole, pool.rack_low, dtype=np.int64)
     for index in ((gpus > pool.rack_largest) & (full >= gpus // pool.rack_largest)).nonzero()[0].tolist():
         low, high, largest = pool.racks[index]
@@ -236,7 +236,7 @@ NODE, RACKS, SPINE = range(3)
 """Tier of a gang: one node, several nodes of one rack, or several racks."""
 
 _FEW = 4
-"""Number of gangs below which it is faster to compute speeds one by one than all at once."""
+"""Number of gangs below which computing speeds one by one is faster."""
 
 
 class Network:
@@ -244,8 +244,8 @@ class Network:
 
     Every node has a link to its rack, and every rack has parallel links to the spine. A gang on several nodes uses the
     links of its nodes. A gang over several racks also uses the links of its racks. If racks are not known, all nodes
-    count as one rack. An iteration takes its computing time plus the ring time on the slowest link. We assume that a
-    job's recorded run time is its run time alone on the cluster, with its GPUs as close together as possible.
+    count as one rack. An iteration takes its computing time plus the ring time on the slowest link. A job's recorded
+    run time is assumed to be its run time alone on the cluster, with its GPUs as close together as possible.
 
     Parameters
     ----------

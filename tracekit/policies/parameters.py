@@ -33,8 +33,9 @@ FIT = Parameter(
 FIT_OR_QUOTA = Parameter(
     "fit",
     "place",
-    "whether a job must fit on the nodes (place), or only enough GPUs must be free in total (count); quota, as in some "
-    "simulators, plans jobs by GPU count and places them later: a job that does not fit waits, and its GPUs stay idle",
+    "whether a job must fit on the nodes (place), or only enough GPUs must be free in total (count); quota, as in "
+    "some simulators, plans jobs by GPU count and places them afterwards: a job that does not fit waits while its "
+    "GPUs are idle",
     ("place", "count", "quota"),
 )
 
@@ -42,15 +43,15 @@ FIT_OR_QUOTA = Parameter(
 CHARGE = Parameter(
     "charge",
     "restart",
-    "charge the overhead to a job when it restarts or moves, or to every running job at each cluster event",
+    "charge the overhead to a job at restarts and moves, or to every running job at each cluster event",
     ("restart", "event"),
 )
 
 INTERVAL = Parameter(
     "interval",
     0.0,
-    "time between decisions, counted from the first submission, or 0 to decide at every event; until the next "
-    "decision, freed GPUs stay idle and new jobs wait [s]",
+    "time between decisions from the first submission on, or 0 to decide at every event; in between, freed GPUs "
+    "stay idle and new jobs wait [s]",
 )
 
 NOISE = Parameter(

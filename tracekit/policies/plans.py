@@ -1,4 +1,4 @@
-"""Policies that plan for all jobs at once: the base classes of the plans and of the policies."""
+"""Base classes for policies that plan for all jobs at once, and for their plans."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plans:
         self.most: Ints = self.gpus
         """Maximum GPUs of each job (n,)."""
         self.settings: dict[str, Any] = {}
-        """Fields of the planner that the parameters do not set, or that override the parameters."""
+        """Planner fields that the parameters do not set, or that override them."""
         self.set_up()
 
     def set_up(self) -> None:

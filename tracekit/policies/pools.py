@@ -97,7 +97,7 @@ class Pools:
         Parameters
         ----------
         worth : array (k,)
-            Value of each job; ties are broken arbitrarily.
+            Value of each job. Ties are broken arbitrarily.
         kind : array (k,)
             Kind of demand of each job.
         most : int

@@ -55,13 +55,13 @@ class PowerDown(Policy):
     """Idle nodes are switched off, except for a reserve.
 
     Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of one domain and GPU model form a pool. A
-    node that has been entirely idle for `idle` seconds is switched off, the last node of the pool first, provided that
-    `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting job could use the pool. If jobs
-    still wait after all possible starts, nodes are switched on, the first node of the pool first, until the entirely
-    idle GPUs and the GPUs that are waking up match these jobs' requests. If jobs still wait after that and no node is
-    waking up, nodes are switched on one at a time. Nodes are also switched on to restore the reserve. A node accepts
-    jobs after its wake-up time (M40), and draws its idle power until then. GPUs on nodes that are off or waking up do
-    not count towards the cluster's utilization. The energy and its cost (M41) follow the actual switching of the nodes.
+    node that has been entirely idle for `idle` seconds is switched off, the last node of the pool first, if `reserve`
+    entirely idle nodes and `reserve_gpus` free GPUs stay on and no waiting job could use the pool. If jobs still wait
+    after all possible starts, nodes are switched on, the first node of the pool first, until the idle nodes and those
+    waking up have as many GPUs as these jobs request. If jobs still wait and no node is waking up, nodes are switched
+    on one at a time. Nodes are also switched on to restore the reserve. A node accepts jobs after its wake-up time
+    (M40), and draws its idle power until then. GPUs on nodes that are off or waking up do not count towards the
+    cluster's utilization. The energy and its cost (M41) follow the actual switching of the nodes.
 
     Equal to
     --------

@@ -1,4 +1,4 @@
-# Quasi-shortest service first: run times predicted from jobs that had already ended.
+# Quasi-shortest service first: run times are predicted from jobs that had already ended.
 
 
 cdef int remember(double[:, ::1] table, int64_t row, int64_t work, double log_work) except -1:

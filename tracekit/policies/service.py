@@ -176,7 +176,7 @@ class _Remaining(Policy):
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
-            # The remaining time of a stalled job does not fall as time passes, so read it at every event.
+            # The remaining time of a stalled job does not fall, so read it at every event.
             drift="any" if p["charge"] == "event" else self.drift,
             **charged(models, p["overhead"], p["charge"], jobs),
         )
@@ -226,9 +226,9 @@ class Srtf(_Remaining):
     """Shortest remaining time first; running jobs may be stopped.
 
     Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting job evicts
-    running jobs with more time left, starting with the longest, until it fits. A stopped job later continues where it
-    stopped, at the cost of `overhead`, which counts as remaining run time. With charge=event, every running job pays
-    the cost at every cluster event, and the cost does not affect the order.
+    running jobs with more time left, starting with the longest, until it fits. A stopped job later resumes at the cost
+    of `overhead`, which counts as remaining run time. With charge=event, every running job pays the cost at every
+    cluster event, and the cost does not affect the order.
 
     Equal to
     --------
@@ -284,7 +284,7 @@ class Qssf(Policy):
     - Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).
     - In that paper, the second part is a learned regressor with a weight of 0.9. It is not public, so we use the
       geometric mean.
-    - We use the recorded ends of jobs, because these are what the cluster's operator knew.
+    - We use the recorded ends of jobs, because the cluster's operator knew these.
     """
 
     card = Card(
@@ -308,8 +308,8 @@ class Qssf(Policy):
 def foretell_ms(jobs: Jobs, blend: float) -> Ints:
     """Return run times predicted from jobs that had ended before each submission (n,) [ms].
 
-    A job without a recorded end is assumed to end as if it had not waited. Until the first job has ended, every job is
-    predicted to run for one second.
+    A job without a recorded end is assumed to end as if it had not waited. Until the first job has ended, predictions
+    are one second.
 
     Parameters
     ----------
@@ -448,7 +448,7 @@ class Las(Policy):
 
 
 class Gittins(Policy):
-    """Most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias).
+    """Jobs most likely to end soon go first (Gittins index); running jobs may be stopped (Tiresias).
 
     Like las, but inside a queue the job that is most likely to end soon goes first. Jobs are ordered by the Gittins
     index of their GPU time so far. The index comes from the GPU times of all jobs in the trace, and looks ahead to the
@@ -461,7 +461,7 @@ class Gittins(Policy):
 
     Sources
     -------
-    - Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our interpretation.
+    - Gu et al., Tiresias (NSDI'19); the look-ahead of the index is our interpretation.
     """
 
     card = Card(

@@ -1,4 +1,4 @@
-"""Tenants (virtual clusters, users or partitions), their quotas, and the policies that divide GPUs among them."""
+"""Tenants (virtual clusters, users or partitions), their quotas, and policies that divide GPUs among them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_QUOTA = 10**9
 """A quota that no tenant can reach [GPUs]."""
 
 NO_USE_COUNTS = 1 << 60
-"""A weight so large that usage does not matter and the earliest job gets the turn."""
+"""A weight so large that usage does not matter and the earliest job goes next."""
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
@@ -129,10 +129,9 @@ class FairShare(Policy):
 
     Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight. Among equals, it goes to
     the tenant with the earlier job. A tenant's jobs start in submission order. With scan=stop, the first job that
-    cannot start holds up the tenant's other jobs. With scan=skip, they may overtake it. Other tenants continue in
-    either case. No job is evicted and no GPU is kept free, so shares even out as jobs end. With `half_life`, past use
-    also counts. Its weight halves after this time, in sixteen steps. Jobs without a known tenant together form one
-    tenant.
+    cannot start blocks the tenant's other jobs. With scan=skip, they may overtake it. Other tenants are not affected.
+    No job is evicted and no GPU is kept free, so shares even out as jobs end. With `half_life`, past use also counts.
+    Its weight halves after this time, in sixteen steps. Jobs without a known tenant together form one tenant.
 
     Equal to
     --------
@@ -217,10 +216,10 @@ class Limits(Policy):
     """First in, first out, with a limit on the GPUs that a VC or a user may use at once.
 
     Jobs start in submission order, on any nodes with room, while their VC or user stays within its GPU limit. A job
-    that would exceed the limit waits, and holds up no other tenant. The limit is the same for all tenants (`gpus`), or
-    with gpus=0, the quota of each VC. With lend=idle, a VC may use other VCs' unused quota. With lend=reclaim, they can
-    take it back: a job within its own VC's quota stops the most recent jobs of VCs above their quota. With scan=stop, a
-    tenant's first job that cannot start holds up its later jobs. Other tenants continue in either case.
+    that would exceed the limit waits, without blocking other tenants. The limit is the same for all tenants (`gpus`),
+    or with gpus=0, the quota of each VC. With lend=idle, a VC may use other VCs' unused quota. With lend=reclaim, they
+    can take it back: a job within its own VC's quota stops the most recent jobs of VCs above their quota. With
+    scan=stop, a tenant's first job that cannot start blocks its later jobs. Other tenants are not affected.
 
     Equal to
     --------
@@ -283,10 +282,10 @@ class Philly(Policy):
     `theta` of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above their quota, the most
     recently started first. No VC falls below its quota. For `attempt` seconds, a gang tries to start on the fewest
     nodes of one rack, and then pauses for `backoff` seconds. After `retries` failed attempts, it accepts any nodes of
-    one rack. After as many again, it accepts any nodes of one GPU model, and waits for them without pauses. A one-GPU
-    job, or a job in a domain with one node, cannot be spread and never pauses. An evicted job keeps the locality that
-    it accepted last. Each job's wait is split into two columns: fair_share_wait_ms is the time when its VC used its
-    whole quota or more, and fragmentation_wait_ms is the rest.
+    one rack; after as many again, any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a
+    job in a domain with one node, cannot be spread and never pauses. An evicted job keeps its last accepted locality.
+    Each job's wait is split into two columns: fair_share_wait_ms is the time when its VC used its whole quota or more,
+    and fragmentation_wait_ms is the rest.
 
     Equal to
     --------
@@ -362,14 +361,14 @@ class Kueue(Policy):
     queue offers its first job once. Jobs that stay within their queue's quota go before jobs that borrow; within both
     groups, the order is by priority, then by submission. A job starts if it fits on the nodes and is allowed by its
     queue's quota, or by quota that other queues of the cohort lend and do not use. With scan=stop, a queue's first job
-    holds up its later jobs (StrictFIFO). With scan=skip, they may overtake it (BestEffortFIFO). A job that exceeds the
+    blocks its later jobs (StrictFIFO). With scan=skip, they may overtake it (BestEffortFIFO). A job that exceeds the
     available quota may evict other jobs. With `reclaim`, it may evict jobs of queues that borrow, if its own queue
     stays within its quota. With `preempt`, it may evict jobs of its own queue. With `preempt_to_borrow`, it may evict
     jobs of other queues with lower priority, even if it has to borrow. Jobs of other queues are evicted first, then
     jobs of the lowest priority, then the most recently started. Only as many jobs as needed are evicted. With fair=on,
     the queue with the smallest weighted share above quota goes first, and jobs are evicted from the queue with the
-    largest such share. A job that its quota allows but that does not fit evicts no job; the column placement_refused
-    marks it.
+    largest such share. A job within quota that does not fit on nodes evicts no job; the column placement_refused marks
+    it.
 
     Equal to
     --------
@@ -482,16 +481,16 @@ class HiveD(Policy):
     down. The initial quotas apply to the whole replay. A guaranteed job is placed in the cells of its VC as in a
     private cluster, in submission order. Its gang is rounded up to 2^k GPUs, and takes the smallest free block that
     suffices. A larger gang takes whole cells of the largest size. With scan=skip, later jobs of the VC may overtake a
-    job that cannot start. A cell is bound to real GPUs only when it is first used. It is bound to a node's smallest
-    unbound block, and among equals to the block with the fewest GPUs used by opportunistic jobs. Opportunistic jobs on
-    these GPUs are stopped, as whole gangs. An idle cell is unbound. A VC therefore never waits for another VC, unless
-    nodes are out of service. Opportunistic jobs run in unused blocks of GPUs, outside bound cells if possible, in
-    submission order, after all guaranteed jobs that can start. They may be stopped at any time, and then wait again. By
-    default, all jobs are guaranteed. With opportunistic=preemptible, the jobs that the log does not mark as preemptible
-    are guaranteed. With opportunistic=priority, jobs with a priority of at least `guaranteed_from` are guaranteed. A
-    job that would not fit even in all cells of its VC together, such as a job of a VC without quota, is opportunistic.
-    With oversize=reject, it is rejected. Placement is always in blocks, so --placement is ignored. The column
-    guaranteed marks the guaranteed jobs.
+    job that cannot start. A cell is bound to real GPUs only when it is first used: to a node's smallest unbound block,
+    and among equals to the block with the fewest GPUs used by opportunistic jobs. Opportunistic jobs on these GPUs are
+    stopped, as whole gangs. An idle cell is unbound. So a VC never waits for another VC, unless nodes are out of
+    service. Opportunistic jobs run in unused blocks of GPUs, outside bound cells if possible, in submission order,
+    after all guaranteed jobs that can start. They may be stopped at any time, and then wait again. By default, all jobs
+    are guaranteed. With opportunistic=preemptible, the jobs that the log does not mark as preemptible are guaranteed.
+    With opportunistic=priority, jobs with a priority of at least `guaranteed_from` are guaranteed. A job that would not
+    fit even in all cells of its VC together, such as a job of a VC without quota, is opportunistic. With
+    oversize=reject, it is rejected. Placement is always in blocks, so --placement is ignored. The column guaranteed
+    marks the guaranteed jobs.
 
     Equal to
     --------

@@ -49,7 +49,7 @@ class Replay:
         return jobs_table(self.result.jobs, self.result.outcome)
 
     def timeline(self) -> pl.DataFrame:
-        """Return the running and waiting jobs and the free and fragmented GPUs over time."""
+        """Return the running and waiting jobs, and the free and fragmented GPUs, over time."""
         return timeline_table(self.result.jobs, self.result.outcome)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ def scenario_of(
     settings: ReplaySettings | None = None,
     **changes: Any,
 ) -> Scenario:
-    """Return the scenario that policies run on: the jobs of a Trace, a cluster and the assumptions.
+    """Return a scenario for policies: the jobs of a Trace, a cluster and the assumptions.
 
     Parameters
     ----------
@@ -109,9 +109,8 @@ def scenario_of(
     Raises
     ------
     EngineMissingError
-        This installation cannot replay.
-    TracekitError
-        The Trace, the cluster or an option cannot be used, or the replay would be meaningless on this cluster.
+        This installation cannot replay. TracekitError The Trace, the cluster or an option cannot be used, or a replay
+        on this cluster would be meaningless.
     """
     kernel()  # fails early, before the Trace is read
     chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace).ingested.divided
@@ -169,7 +168,7 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
     Raises
     ------
     UsageError
-        The request cannot be parsed, or this log cannot provide it.
+        The request is invalid, or this log cannot provide it.
     """
     if settings.outages is None:
         if settings.checkpoint is not None or settings.spares or settings.lend_spares:

@@ -1,4 +1,4 @@
-"""Compare policies across the bracket of assumptions: the plausible values of facts that no trace records.
+"""Compare policies over the bracket of assumptions: plausible values of facts that no trace records.
 
 If a headline changes sign inside the bracket, it depends on unrecorded facts and is called undecided.
 """
@@ -34,8 +34,8 @@ class Point(NamedTuple):
 def points(models: Models, ids: Collection[str]) -> list[Point]:
     """Return the points of the bracket, from the ranges in models.toml.
 
-    Interference and memory of shared GPUs are varied together, because one decides whether the other matters. Every
-    other assumption is varied alone, with the rest as in `models`. In that case, `models` itself is also a point.
+    Interference and memory of shared GPUs vary together, because one decides whether the other matters. Every other
+    assumption varies alone, with the rest as in `models`, and `models` itself is then also a point.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ class Bracket:
     values: Mapping[str, float]
     """Value of the headline at each point, by the point's label."""
     reason: str | None = None
-    """Why the log does not support the difference at some point, or None if it supports it at all points."""
+    """Why the log does not support the difference at some point, or None."""
 
     @property
     def verdict(self) -> str:
-        """'lower', 'higher' or 'equal' if all points agree (ignoring equal ones), else 'undecided', or the reason."""
+        """'lower', 'higher' or 'equal' if all points agree (except equal ones), else 'undecided', or the reason."""
         if self.reason is not None:
             return self.reason
         signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
@@ -130,7 +130,7 @@ def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, f
 
 
 def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
-    """Return each policy's mean job completion time minus the first policy's [s], at every point of the bracket.
+    """At every point of the bracket, return each policy's mean job completion time minus the first policy's [s].
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The facts that determine a replay's result, for run ledgers: the Trace, the policy and the program."""
+"""What determines a replay's result, for run ledgers: the Trace, the policy and the program."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def content_of_trace(folder: str | Path) -> str:
 
 
 def policy_facts(policy: str) -> tuple[str, str]:
-    """Return a policy as written (without the folder of a user's file), and the digest of the file that defines it."""
+    """Return a policy as written (without the folder of a user's file), and the digest of its file."""
     name = policy.partition(",")[0]
     path = name.rpartition(":")[0] or name
     short = policy[len(path) :] if path.endswith(".py") else policy

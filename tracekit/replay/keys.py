@@ -10,9 +10,8 @@ A key is a function of whole numbers. It is called whenever a job starts to wait
 - level: `Ordered.level_values` of the job's level, or 0 if there are no levels
 - value: `Ordered.value` of the job, or 0 if not set
 
-A key returns a whole number that fits into 64 bits, depends only on its arguments and has no side effects. Any such
-Python function works and costs about 0.3 us per call. The keys below have a compiled version in engine/keys.pxi, which
-the engine uses instead.
+A key returns a whole number of at most 64 bits, depends only on its arguments and has no side effects. Any such Python
+function works, at about 0.3 us per call. The engine uses compiled versions of the keys below (engine/keys.pxi).
 
 >>> def most_gpus_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
 ...     return -gpus

@@ -1,8 +1,8 @@
 """The mechanisms that a policy can hand to the engine, and the types that a planner needs.
 
 A policy is a rule, and a mechanism carries it out. `Ordered` is compiled and covers every policy that sorts jobs by a
-key. A `Planner` is written in Python, is called after events or in rounds, and may do anything. You can also write a
-mechanism: any class with a `prepare` method works (see `Mechanism`).
+key. A `Planner` is Python code that runs after events or in rounds and may do anything. You can also write a mechanism:
+any class with a `prepare` method works (see `Mechanism`).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class PowerUse:
     peak_w: float
     """Peak GPU power, idle GPUs included [W]."""
     over_ms: int
-    """Time above the cap although the clock was at its lowest [ms]."""
+    """Time above the cap with the clock at its lowest [ms]."""
     slowed_ms: int
     """Time below full clock [ms]."""
     changes: int
@@ -68,11 +68,11 @@ class Losses:
     """The costs of node outages by job (n,)."""
 
     restarts: NDArray[np.int32]
-    """Number of times that a node failure stopped the job (n,)."""
+    """How often a node failure stopped the job (n,)."""
     lost_milli_ms: NDArray[np.int64]
-    """GPU time of work that had to be redone because it came after the last checkpoint [milli-GPU * ms] (n,)."""
+    """GPU time of work that had to be redone, because it came after the last checkpoint [milli-GPU * ms] (n,)."""
     progress_ppm: NDArray[np.int32]
-    """Share of working time that goes into work rather than saving it [ppm] (n,)."""
+    """Share of working time spent on work, not on saving it [ppm] (n,)."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Outcome:
     overhead_ms: NDArray[np.int64]
     """Part of `run_ms` without progress: restarts, migrations and resizes [ms]."""
     preemptions: NDArray[np.int32]
-    """Number of times that the job lost all its GPUs before its end."""
+    """How often the job lost all its GPUs before its end."""
     migrations: NDArray[np.int32]
-    """Number of times that the job moved to other nodes or changed its number of GPUs without having to wait."""
+    """How often the job moved to other nodes or changed its number of GPUs without waiting."""
     nodes_spanned: NDArray[np.int32]
     """Number of nodes of the last allocation, or 0 if the job never started or was placed by count."""
     unschedulable: NDArray[np.bool_]

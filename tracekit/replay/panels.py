@@ -34,7 +34,7 @@ PANEL = (
     "hived",
     "recorded",
 )
-"""The standard panel, written as on a command line. All other policies are compared with the first."""
+"""The standard panel, written as on a command line. The others are compared with the first policy."""
 
 LITERATURE = "all-of-the-literature"
 """Name of the panel that contains all policies in this package."""
@@ -59,13 +59,12 @@ def meant_by(policies: Sequence[str] | None) -> tuple[list[str], frozenset[str]]
     Parameters
     ----------
     policies : sequence of str, optional
-        Policies and panel names. A panel name adds those of its policies that are not named individually. None means
-        the standard panel.
+        Policies and panel names. A panel adds its policies that are not already named. None means the standard panel.
 
     Returns
     -------
     list of str, frozenset of str
-        A policy from a panel is skipped if it cannot run here, but a policy that is named individually is not.
+        A policy from a panel is skipped if it cannot run here; a policy named on its own is not.
     """
     if policies is None:
         return list(standard_panel()), frozenset(standard_panel())
@@ -118,7 +117,7 @@ _SHORT = {
     "kueue": "quotas lent (Kueue)",
     "hived": "separate parts (HiveD)",
 }
-"""Shorter names for policies whose full names do not fit next to an axis."""
+"""Shorter names of policies for axes."""
 _NAME = 60
 _LABEL = 27
 

@@ -1,4 +1,4 @@
-"""The replayed cluster of a Trace with several clusters, and its share of the waiting time."""
+"""The replayed cluster of a Trace with several, and its share of the waiting time."""
 
 from __future__ import annotations
 

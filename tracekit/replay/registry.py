@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# Policies import the engine, so the engine refers to policies by name and does not import them.
+# Policies import the engine, so the engine only knows their names and does not import them.
 _PACKAGE = "tracekit.policies"
 _GROUP = "tracekit.policies"
 
@@ -34,7 +34,7 @@ def policies() -> dict[str, type[Any]]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return the reason why each broken plug-in cannot be used, as one line, by the name of its entry point."""
+    """Return one line per broken plug-in on why it cannot be used, by the name of its entry point."""
     return dict(_known()[1])
 
 
@@ -141,7 +141,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
 
 
 def _load(path: Path) -> ModuleType:
-    """Run a file as a module, once per content, so that its classes stay the same and can be pickled."""
+    """Run a file as a module, once per content, so that its classes stay the same and pickle."""
     try:
         full = real_path(path)
         content = full.read_bytes()
@@ -175,7 +175,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _line(error: BaseException, path: Path) -> int | None:
-    """Return the line at which the user's file failed, or None if the error is not in the file."""
+    """Return the line where the user's file failed, or None if the error is elsewhere."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno
     line, trace = None, error.__traceback__

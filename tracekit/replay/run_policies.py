@@ -60,7 +60,7 @@ class PolicyComparison:
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, each with the reason."""
     speeds: dict[str, str]
-    """Engine time of each policy in words. It depends on the machine, so the comparison files do not contain it."""
+    """Engine time of each policy, in words. It depends on the machine, so it is not in the comparison files."""
 
 
 def run_policies(
@@ -186,7 +186,7 @@ def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog
 
 
 def _slim(result: ReplayResult) -> ReplayResult:
-    """Return only the part that a comparison needs, so that ten schedules of a million jobs fit into memory."""
+    """Return only what a comparison needs, so that ten schedules of a million jobs fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
     outcome: Outcome = replace(

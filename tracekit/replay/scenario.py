@@ -1,4 +1,4 @@
-"""Jobs on a cluster under explicit assumptions, which together form the scenario that policies are replayed on."""
+"""The scenario of a replay: jobs on a cluster under explicit assumptions."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def cluster_for(
     Parameters
     ----------
     settings : ReplaySettings
-        Their `cluster` is 'auto' (the GPUs that the log shows in use), a TOML file or a Cluster. By default, the
-        cluster comes from the Trace's tables.
+        `cluster` is 'auto' (the GPUs that the log shows in use), a TOML file or a Cluster. By default, the cluster
+        comes from the Trace's tables.
     name : str, optional
         The cluster of the Trace to use.
 
@@ -166,7 +166,7 @@ class Scenario:
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
                     f"{policy.label} does not support lent spares: it would count them twice",
-                    hint="use a job order, such as fifo, srtf or easy, or leave out --lend-spares",
+                    hint="use a job order, such as fifo, srtf or easy, or omit --lend-spares",
                 )
             checkpoints = checkpoints_for(self.saving, self.jobs, cluster, self.outages.rate_per_ms)
         outcome = simulate(

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from tracekit.callable_package import make_callable
 
-# The function is one level above this package because it asks the same questions as the analysis.
+# The function `report` is in the parent package because it asks the same questions as the analysis.
 make_callable(__name__, "tracekit.analysis.reporting")

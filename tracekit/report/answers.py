@@ -34,7 +34,7 @@ def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
     """Return the known numbers by metric for an answer with one metric per row (by default overview/summary)."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
-    # If the tenants are users, the tenant metric has the same name as the user metric and follows it.
+    # If tenants are users, the tenant metric has the same name as the user metric and comes after it.
     return {row["metric"]: row["value"] for row in reversed(rows) if row["value"] is not None}
 
 
@@ -55,7 +55,7 @@ def answer_info(
     faults = Faults() if faults is None else faults
     question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
-    # Only query answers can be too long for a sentence about all rows.
+    # Only answers of queries can be too long for a sentence about all rows.
     said = faults.run(
         f"the sentence of {question.name}", finding, question.name, rows if query else answer.rows(), facts
     )
@@ -91,7 +91,7 @@ def answer_info(
 
 
 def column_infos(answer: Answer) -> list[ColumnInfo]:
-    """Return the columns of an answer. Columns that its question does not describe have only a name."""
+    """Return the columns of an answer. Columns without a description have only a name."""
     described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
     columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
     return [{"name": name, "unit": of, "meaning": meaning} for name, of, meaning in columns]

@@ -21,7 +21,7 @@ TICKS = 10
 
 @dataclass(frozen=True)
 class Axis:
-    """A column of a chart's rows, and how its values map to positions. The mappings contain Vega-Lite properties."""
+    """A column of a chart's rows, and how its values map to positions (as Vega-Lite properties)."""
 
     column: str
     title: str | None = None
@@ -70,7 +70,7 @@ def percentage(column: str, title: str) -> Axis:
 
 def names(column: str, values: Sequence[str], title: str | None = None, *, step: float) -> Axis:
     """Return a vertical axis with names in the given order and `step` pixels per name."""
-    # A list in `sort` would become an expression that contains names from the log, but a domain does not.
+    # A list in `sort` would become an expression with names from the log; a domain does not.
     scale = {"domain": list(values), "paddingInner": 0.25, "paddingOuter": 0.12}
     length = max(max(len(values), 1) * step, _TITLED if title else 0)
     return Axis(column, title, "nominal", scale, {"grid": False}, {"sort": None}, length)
@@ -122,7 +122,7 @@ def shown_time(time: str, facts: TraceFacts) -> str | float:
 
 
 def clock_of(facts: TraceFacts) -> str | None:
-    """Return the time zone in which the days of an undated trace begin, or None if day 0 begins with the trace."""
+    """Return the time zone that defines the days of an undated trace, or None if day 0 begins with the trace."""
     return facts.timezone if facts.clocked else None
 
 
@@ -137,7 +137,7 @@ def dates(column: str, first: datetime, last: datetime, timezone: str = "UTC") -
         words = f"utchours(datum.value) + utcminutes(datum.value) ? utcFormat(datum.value, '%H:%M') : {words}"
     elif len(ticks) > 1 and ticks[1] - ticks[0] >= timedelta(days=28):
         words = "utcFormat(datum.value, '%b %Y')"
-    # Use numbers, because a list of times would become calls to datetime(), which the page cannot evaluate.
+    # A list of times would become calls to datetime(), which the page cannot evaluate, so use numbers.
     values = ", ".join(str(int(t.timestamp() * 1000)) for t in ticks)
     labels = {
         "values": {"expr": f"[{values}]"},
@@ -203,14 +203,14 @@ _ENDS_S = (
     *(hours * 3600 for hours in (1, 2, 6, 12)),
     *(days * _DAY_S for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
 )
-"""Durations at which an axis may begin and end. They are close enough together to leave little empty space."""
+"""Durations at which an axis may begin and end. They are dense enough to leave little empty space."""
 _LEAST_TOP_S = 60
 _APART = 1.9
 """Minimum ratio between a tick and the adjacent end of the axis."""
 _APART_OF_SPAN = 0.1
-"""Minimum distance from a tick to the end, as a fraction of a logarithmic axis, so narrow axes keep both end labels."""
+"""Minimum distance from a tick to the end of a logarithmic axis, as a fraction, so narrow axes keep both end labels."""
 _SAME = 1.005
-"""If the ratio between a value and a tick is at most this, the value is considered to be on the tick."""
+"""A value is on a tick if their ratio is at most this."""
 
 _TICK_WORDS = (
     "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
@@ -226,7 +226,7 @@ def axis_values(rows: Iterable[Row], columns: Sequence[str]) -> list[float]:
 def time_ends(values: Iterable[float]) -> tuple[float, float]:
     """Return the round durations [s] just below the smallest and just above the largest value.
 
-    There are no round durations below 1 s and above a year, so there the value itself is returned.
+    Below 1 s and above a year, the value itself is returned.
 
     Examples
     --------
@@ -250,7 +250,7 @@ def position(value: float, values: Sequence[float]) -> float:
 def durations(column: str, title: str, values: Iterable[float]) -> Axis:
     """Return a logarithmic axis for durations [s], with ticks at both ends and at 1 min, 1 h, 1 d and so on.
 
-    Waits of 0 are common and must be visible. If any value is below 1 s, the scale is therefore linear up to 1 s and
+    Waits of 0 are common and must be visible, so if any value is below 1 s, the scale is linear up to 1 s and
     logarithmic above.
     """
     low, top = time_ends(values := list(values))

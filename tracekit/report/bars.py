@@ -22,7 +22,7 @@ _PALE = 0.35
 MOST = 12
 """Maximum number of names shown."""
 _SHORT, _THOUSANDS = 10_000, "format(datum.value, '~s')"
-"""From this amount on, an axis writes 20k instead of 20,000. The second value is the format for this."""
+"""Amount from which an axis shows 20k instead of 20,000, and the format for this."""
 
 
 def bars(
@@ -116,7 +116,7 @@ def amounts(
 ) -> Chart:
     """Return one bar per visible row of `named`, in row order. A note says which of the `total` rows are shown."""
     rows = visible_bars(rows, value)
-    # Show large amounts in thousands and millions. This is an expression because a plain format would write 0k.
+    # Show large amounts in thousands and millions. A plain format would show 0k, so this is an expression.
     words = "format(datum.value, ',')" if max((r[value] for r in rows), default=0) < _SHORT else _THOUSANDS
     axis = number(value, axis_title)
     return Chart(

@@ -1,8 +1,8 @@
 """The Vega runtime, which every page embeds because charts must work without a network.
 
 vl-convert contains Vega, Vega-Lite and Vega-Embed and bundles them in one or two seconds, on a thread that does not
-block Python. The result is cached in the user's cache folder, by vl-convert version. If the cache cannot be read or
-written, it is not used.
+block Python. The result is cached in the user's cache folder, by vl-convert version. An unreadable or unwritable cache
+is ignored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _END = "\n})();\n"
 
 @cache
 def start_bundle() -> Future[str]:
-    """Start to build the bundle on another thread, unless the build has already started.
+    """Start building the bundle on another thread, unless this has already started.
 
-    Call this early, so the bundle is ready when the page needs it. Errors are not raised before that.
+    Call this early, so the bundle is ready when the page needs it. Errors are raised only then.
     """
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_bundle)
@@ -48,7 +48,7 @@ def _bundle() -> str:
     text = _read(kept) if kept else None
     if text is None:
         body = str(vl_convert.javascript_bundle(_SNIPPET))
-        # The bundle declares short names at its top level. A function keeps them apart from the page's own names.
+        # The bundle declares short top-level names, so wrap it in a function to keep them apart from the page's names.
         # '</script' and '<!--' would end or break the script element.
         safe = body.replace("</script", "<\\/script").replace("<!--", "<\\!--")
         text = f"{_NOTICE}(function(){{{safe}{_END}"

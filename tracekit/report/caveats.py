@@ -1,4 +1,4 @@
-"""What readers must know about a log before they rely on its report: what is missing and why it may mislead."""
+"""What readers must know about a log before they rely on its report: what is missing, and why the log may mislead."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _CLOSE = 0.02
 """GPU counts are treated as equal if their relative difference is at most this."""
 _FEW = 0.05
-"""If a smaller share of the GPUs is allocated, jobs are probably missing from the log."""
+"""Below this share of allocated GPUs, jobs are probably missing from the log."""
 _IDLE = 0.2
-"""If at least this share of the nodes ran no job, jobs are probably missing from the log."""
+"""From this share of nodes without jobs, jobs are probably missing from the log."""
 _MANY = 0.1
 """If the status of at least this share of the jobs is unknown, the report says so."""
 _SOME = 0.01
-"""Problems that affect less than this share of records, jobs or GPU-hours are not reported."""
+"""Minimum share of records, jobs or GPU-hours that a reported problem affects."""
 
 
 GPUS, RECORDS, CONTRADICTIONS = "gpus-of-the-cluster", "records-set-aside", "contradictions"
@@ -125,7 +125,7 @@ def _doubt_times(doubt: Callable[[str, str, str], None], known: Mapping[str, flo
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return the number of nodes without jobs and of all nodes, if the guideline on idle nodes provides both."""
+    """Return the numbers of nodes without jobs and of all nodes, if the guideline on idle nodes gives both."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}
@@ -134,7 +134,7 @@ def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
 
 _AGAIN = "tracekit analyze LOGS -o OUT"
 _RARE = 0.01
-"""If at most this share of the jobs has unknown devices, the report does not mention these jobs."""
+"""Unknown devices are not mentioned if they affect at most this share of the jobs."""
 
 
 def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:

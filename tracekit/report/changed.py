@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _C = AnswerColumn
 
 _SHARED_RULE = (
-    "A job, with everything that it did later, counts on the calendar day of its submission in the trace's time zone."
+    "A job counts, with all later events, on the calendar day of its submission in the trace's time zone."
     " A telemetry sample counts on the day it was taken. Jobs that are still running have no run time yet, so the last"
     " days of a log favour short jobs."
 )
@@ -94,7 +94,7 @@ def changed_rows(answers: Mapping[str, Answer]) -> list[Row]:
 
 
 def changed_or_reason(compare: Callable[[], Changes], tenant: Tenant = VC) -> list[Answer | Unanswered] | str:
-    """Return the answers about the two periods of `compare`, or the reason why they are missing.
+    """Return the answers about the two periods of `compare`, or why they are missing.
 
     Errors caused by a damaged Trace, a store, the user's options or failed SQL are raised.
     """
@@ -118,7 +118,7 @@ _PAIRS = 3
 
 
 class _Verb(NamedTuple):
-    """Verbs of a comparison: the plural (for several measures) and the singular."""
+    """The verb of a comparison, in the plural and the singular."""
 
     many: str
     one: str
@@ -199,7 +199,7 @@ def largest_changes(rows: Iterable[Row]) -> list[Row]:
 
 
 def _words(rows: Sequence[Row], verb: _Verb) -> str:
-    """Write two or three sentences on what changed most, what may be chance, and what has too little data."""
+    """Write two or three sentences: what changed most, what may be chance, and what has too little data."""
     whole = [r for r in rows if whole_log(r)]
     parts = [r for r in rows if not whole_log(r)]
     few = [r for r in whole if r["verdict"] == "too little data"]
@@ -307,7 +307,7 @@ def values_words(values: Sequence[float | None], unit: str) -> list[str]:
     if unit == "s" and None not in values:
         return alike_durations([v for v in values if v is not None])
     ending = " %" if unit in {"share", "percent"} else f" {unit.partition('/')[0]}"
-    # The measure's name already says that it is a rate, so '12 jobs' is enough for jobs per day.
+    # The measure's name already contains 'per day', so write '12 jobs'.
     return ["unknown" if v is None else f"{quantity(v, unit)}{ending}" for v in values]
 
 

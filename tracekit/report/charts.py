@@ -48,7 +48,7 @@ _MEANINGFUL = ("var(--class-", "var(--status-")
 
 @dataclass(frozen=True)
 class Hues:
-    """A column whose values are shown by colour, with the colours as chart values, such as 'var(--series-1)'.
+    """A column shown by colour, and the colour of each value, such as 'var(--series-1)'.
 
     Without a column, the marks have their own colours, and this is only the legend.
     """
@@ -71,7 +71,7 @@ class Hues:
 
 
 def series(column: str, names: Iterable[str], first: int = 1) -> Hues:
-    """Return colours for names that have no colour of their own, starting with series colour number `first`."""
+    """Assign series colours to names without a fixed colour, starting with number `first`."""
     return Hues(column, {name: colour(f"series-{i}") for i, name in enumerate(names, first)})
 
 
@@ -136,7 +136,7 @@ class Mark:
     on: str = "xy"
     """Axes that the mark uses."""
     rows: Sequence[Row] | None = None
-    """Rows of the mark, if they differ from the chart's. The mark then inherits neither colours nor a tooltip."""
+    """Rows of the mark, if they differ from the chart's. The mark then inherits no colours and no tooltip."""
     transform: Sequence[Mapping[str, Any]] = ()
     """Transforms that Vega-Lite applies to the rows before drawing them."""
     tips: Sequence[Tip] | None = None
@@ -162,7 +162,7 @@ class Chart:
     by: Hues | None = None
     """Column that determines the colour of marks. Without it, each mark uses its own colour."""
     apart: bool = False
-    """Whether rows with different colours are below each other within one category."""
+    """Whether rows with different colours are stacked vertically within one category."""
     tips: Sequence[Tip] = ()
     """Tooltip of a mark."""
     title: str = ""
@@ -170,7 +170,7 @@ class Chart:
     note: str = ""
     """Note that explains the marks and says what was left out."""
     ends: bool = False
-    """Whether names are written at the ends of the lines. If so, only screen readers need the legend."""
+    """Whether names are written at the line ends. If so, only screen readers need the legend."""
     wide: bool = False
     """Whether the chart takes the full width even if a question has several charts."""
 
@@ -181,7 +181,7 @@ class Chart:
 
     @property
     def key(self) -> Legend:
-        """The legend on a page. A single colour has none, unless it marks a size or a status."""
+        """The legend on a page. A single colour needs none, unless it marks a size or a status."""
         lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_MEANINGFUL)
         return () if lone else self.legend
 
@@ -292,9 +292,9 @@ def reference(
     words : str
         Label of the line. Each part between commas becomes a line of text, to fit a narrow chart.
     left : bool
-        Whether the label is on the left of the line, to stay inside the chart.
+        Whether to put the label left of the line, inside the chart.
     rows, kept : sequence
-        The only row with the value, or the transforms that keep only this row of the chart's rows.
+        The row with the value, or transforms that select it from the chart's rows.
     """
     hue, lines = colour("series-3"), words.replace(", ", ",\n").split("\n")
     side = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}

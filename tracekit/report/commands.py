@@ -1,4 +1,4 @@
-"""Commands that compute an answer again. Run them in the report's folder, where the Trace is called `trace`."""
+"""Commands that recompute an answer. Run them in the report's folder, where the Trace is called `trace`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TWIN = "twin.toml"
 
 
 def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str]) -> list[Answer | Unanswered]:
-    """Return the answers, each with the commands that compute it again."""
+    """Return the answers, each with the commands that recompute it."""
     lines = tuple(commands)
     return [replace(one, commands=lines) if isinstance(one, Answer) else one for one in answers]
 
 
 def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
-    """Return the command that runs a query again, with all parameters that differ from the defaults."""
+    """Return the command that reruns a query, with all non-default parameters."""
     words = ["tracekit", "query", _TRACE, query.name]
     defaults = {param.name: param.default for param in query.params}
     for name, value in answer.params.items():
@@ -43,10 +43,10 @@ def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
 
 
 def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bool = False) -> list[str]:
-    """Return the commands that calibrate the twins of at most ten clusters again and replay the panel in them.
+    """Return the commands that recalibrate the twins of at most ten clusters and replay the panel in them.
 
-    If the twins come from a user's file, no calibration command is needed. The file is called twin.toml, because its
-    real path may contain names that the report hides.
+    Twins from a user's file need no calibration command. The file is called twin.toml, because its real path may
+    contain names that the report hides.
     """
     commands = []
     for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
@@ -63,12 +63,12 @@ def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bo
 
 
 def replay_command(limit: int) -> str:
-    """Return the command that replays the standard panel again on the cluster that the source describes."""
+    """Return the command that replays the standard panel on the cluster that the source describes."""
     return shlex.join(["tracekit", "replay", _TRACE, "-o", "replayed", "--limit", str(limit)])
 
 
 def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
-    """Return the commands that resample a cluster's months again and replay them with the same numbers of nodes."""
+    """Return the commands that resample a cluster's months and replay them with the same numbers of nodes."""
     words = ["tracekit", "plan", _TRACE, "-o", "plan", "--twin"]
     words += [_TWIN, "--resamples", str(resamples)]
     name = one.found.name
@@ -79,6 +79,6 @@ def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
 
 
 def fit_command(replicates: int, scores: int) -> str:
-    """Return the command that fits the workload again."""
+    """Return the command that refits the workload."""
     words = ["tracekit", "fit", _TRACE, "-o", "fitted.json"]
     return shlex.join([*words, "--bootstrap", str(replicates), "--scores", str(scores)])

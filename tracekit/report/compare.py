@@ -1,7 +1,7 @@
 """The structure of compare.json, which contains the answers of several traces side by side.
 
-Rows with the same meaning in several traces (a size class, a status, an hour) become one row with one value per
-trace. If rows are identified by names from one trace (users, machines), the traces' results follow one another.
+Rows with the same meaning in several traces (a size class, a status, an hour) become one row with a value per trace.
+Rows with names from one trace (users, machines) are listed trace by trace.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ _KEYS = {
     "user_share",
     "relaxation",
 }
-"""Columns that identify rows if they come first. The built-in queries list their key first."""
+"""Columns that identify rows if they come first. Built-in queries list their key first."""
 
 
 def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
@@ -327,7 +327,7 @@ def _rank(values: list[Any]) -> dict[str, float]:
 def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[PublishedComparison]]) -> pl.DataFrame:
     """Return all rows of all traces, with the trace's name first, and then the published numbers of cells.
 
-    A published number is in a row named 'NAME, published (ARTEFACT)' with the key of its cell. Other columns are NULL.
+    A published number gets a row named 'NAME, published (ARTEFACT)' with the key of its cell. Other columns are NULL.
     """
     frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())

@@ -1,7 +1,7 @@
 """Charts that show several traces together, with one colour per trace.
 
-For queries by size class, hour or share, the chart depends on the columns of the result, so a new query with the
-same columns needs no code here.
+For queries by size class, hour or share, the result's columns determine the chart, so a new query with the same columns
+needs no code here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Draws = Callable[[list[Row], Hues], list[Chart]]
 
 _POINTS = 200
-"""Maximum number of points per line, because more cannot be distinguished."""
+"""Maximum number of points per line. More cannot be distinguished."""
 _HEIGHT = 220
 _LAST_HOUR = 23
 _PALETTE = ("series-1", "series-2", "series-3", "series-4", "series-5", "status-node_fail", "status-out_of_memory")
@@ -108,7 +108,7 @@ def _allocated(rows: list[Row], by: Hues) -> list[Chart]:
 
 
 def _concentration(rows: list[Row], by: Hues) -> list[Chart]:
-    """Draw the share of GPU time that the heaviest users use."""
+    """Draw the share of GPU time of the heaviest users."""
     shown: list[Row] = []
     for name in by.colours:
         own = sorted(

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _BUDGET = 10
 """Approximate number of number columns that fit next to each other."""
 _EACH = 8
-"""Number of rows per trace, if the traces' rows follow one another."""
+"""Number of rows per trace, if rows are listed trace by trace."""
 _ROWS = 30
-"""Maximum number of rows of a side-by-side table, because many rows belong to only one trace."""
+"""Maximum number of rows of a side-by-side table. Many rows belong to only one trace."""
 
 
 def render_comparison(comparison: Comparison, faults: Faults | None = None) -> str:
@@ -49,7 +49,7 @@ def render_comparison(comparison: Comparison, faults: Faults | None = None) -> s
             return draw_unmade_page("comparison", comparison["title"], page, ("compare.json",), tables)
         if len(faults.found) == known:
             return page
-        # The top of the page counts all parts that fail, including those below it.
+        # The top of the page counts all failed parts, including those further down.
 
 
 def _page(comparison: Comparison, faults: Faults) -> str:
@@ -146,7 +146,7 @@ def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[C
 
 
 def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return the table in the form that suits its rows. Results with a row per point in time are too long to show."""
+    """Return the table that suits the rows. Results with a row per point in time are too long to show."""
     if any(k["name"] == "time" for k in answer["keys"]):
         return {"shared": False, "rows": [], "more": sum(answer["row_counts"].values())}
     return _side_by_side(answer, names) if answer["shared"] else _one_after_another(answer)
@@ -159,8 +159,7 @@ _BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean
 def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
     """Return the columns that fit into a side-by-side table with `groups` groups, in their original order.
 
-    If three or more columns fit, the number of observations is one of them, because other columns mean little without
-    it.
+    If three or more columns fit, one of them is the number of observations, because the others mean little without it.
     """
     room = max(1, _BUDGET // max(1, groups))
     if len(columns) <= room:
@@ -209,7 +208,7 @@ def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any
 
 
 def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
-    """Return all rows if they fit, or else the rows with the most weight in any trace, in row order."""
+    """Return all rows if they fit, otherwise those with the most weight in any trace, in row order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
         return rows

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# The number of GPUs in a report, other numbers that some of its parts use instead, and the sources of these numbers.
+# The number of GPUs in a report, the other numbers that some parts use instead, and their sources.
 
 REPLAYS = "replays"
 """Label for the number of GPUs used by replays."""
@@ -81,7 +81,7 @@ def capacity_label(capacity: CapacityInfo) -> str:
 
 
 def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
-    """Return the number of GPUs that the report uses, and then the numbers that some of its parts use instead."""
+    """Return the number of GPUs that the report uses, followed by the numbers that some parts use instead."""
     found: list[GpuTotal] = []
     gpus = capacity["gpus"]
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
@@ -247,7 +247,7 @@ def _info_of(
     session: Session,
     faults: Faults,
 ) -> AnswerInfo | Unanswered:
-    """Convert an answer to the format of report.json. If its rows carry no information, it becomes unanswered."""
+    """Convert an answer to the format of report.json. If its rows contain no information, it becomes unanswered."""
     if isinstance(answer, Unanswered):
         return answer
     question = answer.question
@@ -258,7 +258,7 @@ def _info_of(
 
 
 def _without_opening(fault: Fault) -> Summary:
-    """Return a first screen that only explains why it could not be made."""
+    """Return a first screen that only says why it could not be made."""
     return {
         "changed": None,
         "lacks": [],

@@ -51,7 +51,7 @@ class TraceFacts:
     jobs: bool = True
     """Whether the trace has jobs. If not, it only describes machines."""
     no_gpu_jobs: str = ""
-    """Sentence that replaces the waits if no job is known to have GPUs, otherwise empty."""
+    """Sentence shown instead of waits if no job is known to have GPUs, otherwise empty."""
     outages: bool = False
     """Whether the trace records when nodes were out of service."""
     load: bool = True
@@ -69,7 +69,7 @@ class TraceFacts:
     efficiency_by: str = "user"
     """Columns that distinguish the rows of utilization/efficiency."""
     last_submission: str | None = None
-    """Time of the last submission (ISO). Later rows show how the logged jobs drain, not how full the cluster was."""
+    """Time of the last submission (ISO). Later rows show the logged jobs draining, not how full the cluster was."""
 
     def tenant_of(self, kind: Kind) -> Tenant:
         """Return the tenant for a kind of answer. Replays and fits keep the tenant set at ingest."""

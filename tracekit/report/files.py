@@ -35,7 +35,7 @@ def write_report(folder: Path, report: Report, faults: Faults | None = None) -> 
         The disk is full, or the folder cannot be written.
     """
     faults = Faults() if faults is None else faults
-    # The page counts all failed parts, including those of the text version.
+    # The page also counts failed parts of the text version.
     page, made = faults.settled(
         lambda: (render_report(report, faults=faults), faults.run(f"the file {TEXT}", markdown, report, faults))
     )

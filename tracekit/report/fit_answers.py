@@ -47,9 +47,9 @@ NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
 _RATE_RULE = (
     "Jobs submitted in the same second, or in the same step of a coarser clock, form a batch. The expected number of"
     " batches per hour is a level times a factor for the hour of the day or week. The level is constant, grows"
-    " exponentially, or has change points. The form of the level and the kind of factor are those with the lowest BIC,"
-    " with the log-likelihood divided by the dispersion of counts. The fitted value is the mean over the log. The"
-    " observed value is the mean over the hours that the log covers completely, and is unknown if there are none."
+    " exponentially, or has change points. The level's form and the kind of factor are those with the lowest BIC, "
+    "with the log-likelihood divided by the dispersion of counts. The fitted value is the mean over the log. The "
+    "observed value is the mean over the hours that the log covers completely, or unknown if there are none."
 )
 _PROCESS_RULE = (
     "The fitted rate is the expected number of batches in each hour. The process describes how batches vary around"
@@ -58,12 +58,13 @@ _PROCESS_RULE = (
     " between a calm and a busy state, and batches arrive independently within each state. Two tests check the Poisson"
     " process: Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over"
     " squared mean) of the gaps between batches, with time rescaled so that the fitted rate is 1. Each statistic is"
-    " compared with simulated Poisson processes that use the log's clock. Their median is about 1, or less if the clock"
-    " is so coarse that several batches fall into one step. p is the share of simulations that are at least as far off"
-    " (for hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded, whatever its BIC, and the"
-    " other process with the lower BIC is chosen. Sessions are another model: jobs that one user (or {tenant.one}, if"
-    " users are unknown) submits in quick succession. If the log has sessions, both models are fitted to the first half"
-    " of the batches and compared with the second half. The distance is the mean difference in the variation of gaps"
+    " compared with simulated Poisson processes that use the log's clock. Their median is about 1, or less if the "
+    "clock is so coarse that several batches share a step. p is the share of simulations at least as far off (for "
+    "hourly counts, at least as far above). If a p is below 0.01, Poisson is excluded regardless of its BIC, and "
+    "the other process with the lower BIC is chosen. Sessions are another model: jobs that one user (or "
+    "{tenant.one}, if users are unknown) submits in quick succession. If the log has sessions, both models are "
+    "fitted to the first half of the batches and compared on the second half. The distance is the mean difference "
+    "in the variation of gaps"
     " and of hourly counts (both as logarithms), in the correlation of successive hours, and in how often the next"
     " batch is from the same tenant. The model with the smaller distance is chosen. BIC is k log n - 2 log L, where k"
     " is the number of free parameters. BICs of rates cannot be compared with BICs of processes."
@@ -80,7 +81,7 @@ RATE = Question(
         _C("hour", "hour", "hour of the day, or if that is unknown, hours since the start of the log"),
         _C("rate", "text", "fitted or observed"),
         *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
-        _C("growth", "", "fitted rate at the end of the log divided by that at the start, if above 10 or below 0.1"),
+        _C("growth", "", "fitted rate at the end of the log relative to the start, if above 10 or below 0.1"),
         _C("half_days", "days", "number of last days (or first, if the rate falls) with half of the fitted batches"),
     ),
 )
@@ -99,7 +100,7 @@ PROCESS = Question(
         _C("name", "text", "name of the process, rate or parameter in workload.json"),
         _C("measure", "text", "meaning of the value"),
         _C("value", "", "a test's variation, a BIC, or a setting"),
-        _C("ratio", "", "variation divided by that of independent arrivals with the log's clock resolution"),
+        _C("ratio", "", "variation relative to independent arrivals with the log's clock resolution"),
         _C("p", "", "a test's p-value"),
         _C("decides", "true or false", "whether the test excludes Poisson, or whether the process or rate is chosen"),
         _C("verdict", "text", "result of the test, or whether the process or rate is chosen"),
@@ -107,9 +108,9 @@ PROCESS = Question(
 )
 
 _FINE = 0.9
-"""If independent arrivals have a squared variation above this, the log's clock step hardly affects the gaps."""
+"""If the squared variation of independent arrivals is above this, the log's clock step hardly affects the gaps."""
 _LEAST_GROWTH = 0.001
-"""Notes do not mention a smaller growth or decline over the log."""
+"""Minimum growth or decline over the log that notes mention."""
 _KIND_WORDS = {
     "constant": "the same at all hours",
     "hour_of_day": "by hour of the day",
@@ -181,7 +182,7 @@ def _trend(model: WorkloadModel) -> str:
     days = counted(round(arrivals["days"], 1), "days")
     text = f"over the {days} of the log, the fitted rate {growth_words(growth_factor(model))}"
     if steep(log_growth(model)):
-        return f"{text}. The fit models only steady growth, so a single jump in the rate would look the same"
+        return f"{text}. The fit models only steady growth, and would show a single jump in the rate in the same way"
     error = arrivals["rate"].get("trend_standard_error")
     if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
         text += ", which may be chance"
@@ -244,7 +245,7 @@ _TESTS = {
 def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     part, measure, p_name, independent_name = _TESTS[name]
     value, p = tests[name], tests[p_name]
-    # Older models do not contain this value, because they were compared with 1.
+    # Older models do not contain this value; they were compared with 1.
     independent = tests.get(independent_name, 1.0)
     ratio = value / independent if independent > 0 else None
     excludes = ratio is not None and p < tests["level"]
@@ -317,7 +318,7 @@ SCORES = Question(
         _C("gap_variation", "", "coefficient of variation of the times between submissions"),
         _C("hourly_variation", "", "coefficient of variation of the jobs per hour"),
         _C("gpu_hours_per_day", "GPU-hours", "GPU-hours of the jobs submitted in one day"),
-        _C("size_mix", "share", "share of the jobs that would need a different GPU count to match the log's sizes"),
+        _C("size_mix", "share", "share of jobs whose GPU count would have to change to match the log's sizes"),
         _C("run_time_p99_s", "s", "run time that 1 % of the jobs exceed"),
         _C("wait_fifo_mean_s", "s", "mean wait in a replay with first in, first out"),
         _C("wait_easy_mean_s", "s", "mean wait in a replay with EASY backfilling"),
@@ -340,22 +341,24 @@ NOTES = 5
 ALL = "all"
 
 _FAMILY_RULE = (
-    "The run time is how long a job had its GPUs, summed over its runs. 'Until end' is the run time, whatever ended the"
-    " job. Jobs that are still running, or whose end is not in the log, are right-censored. 'Demand' is how long the"
-    " job would have run. For this, jobs that were cancelled, timed out, preempted or lost their node are also"
-    " right-censored. Eleven families are fitted by maximum likelihood without histograms, and times rounded to whole"
+    "The run time is how long a job had its GPUs, summed over its runs. 'Until end' is the run time regardless of "
+    "what ended the job. Jobs that are still running, or have no recorded end, are right-censored. 'Demand' is how "
+    "long the job would have run; for this, jobs that were cancelled, timed out, preempted or lost their node are "
+    "also right-censored. Eleven families are fitted by maximum likelihood without histograms, and times rounded to "
+    "whole"
     " seconds count as intervals. The family with the lowest BIC is chosen. KS is the largest gap between the fitted"
-    " and the observed distribution, and A-D is the Anderson-Darling statistic. For p, samples are drawn from the"
-    " family and fitted again: p is the share of them that fit no better than an equally large sample of the log's"
-    " jobs, which itself counts as one of them. Groups of fewer than 200 jobs are pooled. workload.json contains all"
+    " and the observed distribution, and A-D is the Anderson-Darling statistic. For p, samples are drawn from the "
+    "family and fitted again: p is the share that fits no better than an equally large sample of the log's jobs, "
+    "which counts as one of them. Groups of fewer than 200 jobs are pooled. workload.json contains all"
     " families with parameters, standard errors and log-likelihoods, and the {tenant.spelled_many}."
 )
 _MATCH_RULE = (
-    "The observed values are Kaplan-Meier estimates of how long jobs keep their GPUs. Jobs with an unknown end (still"
-    " running or missing from the log) count up to the last time they were seen, so the median can be above that of the"
-    " jobs that ended. The fitted values are those of the family chosen for the group. A size class of fewer than 200"
-    " jobs uses the fit of all jobs, shifted to its own median. Values are given for all jobs and each size class, at"
-    " shares from 0.1 % to 99.9 % that correspond to at least one job."
+    "The observed values are Kaplan-Meier estimates of how long jobs keep their GPUs. Jobs with an unknown end "
+    "(still running or missing from the log) count up to the last time they were seen, so the median can exceed "
+    "that of finished jobs. The fitted values are those of the family chosen for the group. A size class of fewer "
+    "than 200"
+    " jobs uses the fit of all jobs, shifted to its own median. The table has values for all jobs and each size "
+    "class, at shares from 0.1 % to 99.9 % that correspond to at least one job."
 )
 
 
@@ -401,7 +404,7 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
 
 
 def fitted_answers(model: WorkloadModel, tenant: Tenant = VC) -> list[Answer | Unanswered]:
-    """Return the answers to `FITTED`. If something could not be fitted, its question is unanswered with the reason."""
+    """Return the answers to `FITTED`. A question is unanswered, with the reason, if its part could not be fitted."""
     return [_family(model), _match(model), rate_answer(model), process_answer(model, tenant), scores_answer(model)]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _WEEK = 168
 _STEEP = 10.0
-"""If the rate grows or falls by at least this factor over the log, weeks are too different for a mean week."""
+"""Growth or decline over the log from which weeks are too different for a mean week."""
 _MOST_GROWTH = 700.0
 """Logarithm of the largest growth that is reported, because exp(710) overflows."""
 
@@ -87,7 +87,7 @@ def hours_known(model: WorkloadModel) -> bool:
 
 
 def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
-    """Return the fitted and the observed number of batches for each of the 168 hours of a week.
+    """Return the fitted and observed numbers of batches for each of the 168 hours of a week.
 
     The fitted value is the mean over the log. The week begins on Monday 00:00, or with the log's first hour if hours
     are unknown. `observed` is None if the log never covers the hour completely, or if the model does not contain it.
@@ -120,7 +120,7 @@ def growth_factor(model: WorkloadModel) -> float:
 
 
 def steep(growth: float) -> bool:
-    """Return whether the rate changes too much over the log for a mean week to be useful."""
+    """Return whether the rate changes too much over the log for a useful mean week."""
     return bool(abs(growth) > np.log(_STEEP))
 
 
@@ -133,7 +133,7 @@ def half_days(model: WorkloadModel) -> float:
     days = float(model.document["arrivals"]["days"])
     if growth < 1e-9:
         return days / 2
-    # The rest of the log has the other half: exp(growth x) - 1 is half of exp(growth) - 1 at the rest's share x.
+    # Solve exp(growth x) - 1 = (exp(growth) - 1) / 2 for the rest's share x, which has the other half.
     return days * (1 - float(np.logaddexp(0.0, growth) - np.log(2)) / growth)
 
 
@@ -146,7 +146,7 @@ def growth_words(growth: float) -> str:
     ('grows by 25.0 %', 'grows 12.3-fold', 'falls by more than 99.9 %', 'grows more than 1,000,000-fold')
     """
     if growth < 2:
-        # A fitted rate never falls by 100 %, although it may come close to 0.
+        # A fitted rate may come close to 0, but never falls by 100 %.
         part = percent(min(abs(growth - 1), 0.9999)).replace("> ", "more than ").replace("< ", "less than ")
         return f"{'falls' if growth < 1 else 'grows'} by {part}"
     return "grows more than 1,000,000-fold" if growth > 1e6 else f"grows {count(growth)}-fold"

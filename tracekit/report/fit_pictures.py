@@ -163,8 +163,8 @@ def against(rows: list[Row], by: Hues | None = None, *, title: str = "", note: s
 def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
     """Return the range of run times [s] for both axes of a plot of observed against fitted quantiles.
 
-    A fitted tail may extend far beyond all jobs, so the range is limited to a tenth of the shortest and ten times the
-    longest observed run time.
+    A fitted tail may extend far beyond all jobs, so the range ends at a tenth of the shortest and ten times the longest
+    observed run time.
     """
     return [*observed, max(min(fitted), min(observed) / 10), min(max(fitted), 10 * max(observed))]
 
@@ -234,7 +234,7 @@ def run_time_picture(model: WorkloadModel, entry: dict[str, Any]) -> dict[str, A
 
 
 def _half(curve: list[Row], seen: list[Row], measure: str, by: Hues) -> Chart:
-    """Return the part of a fitted line and its points that is within the share axis."""
+    """Return the part of a fitted line, and its points, within the share axis."""
     beyond = measure == "beyond"
     if beyond:
         curve, seen = ([r for r in rows if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)] for rows in (curve, seen))

@@ -1,7 +1,7 @@
 """The numbers on the first screen: waits, utilization and outcomes over time.
 
-Other numbers replace those that are missing from the trace. For a trace without jobs, they describe machines. The
-sentence on how long jobs wait and how full the cluster is uses the same numbers.
+If the trace lacks a number, another takes its place. For a trace without jobs, the numbers describe machines. The
+sentence about waits and load uses the same numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo, Headline
 
 FIRST = "overview/through_time"
-"""Query for the numbers over time, which cover the whole log, its halves and its spans."""
+"""Query for the numbers over time: over the whole log, its halves and its spans."""
 MACHINES = "failures/cluster_availability"
 """Query for the numbers about machines."""
 _SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
@@ -59,7 +59,7 @@ _SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
 
 _COMPLETED = _Number("completed_share", "of jobs completed", percent, "share", _ENDED, "of GPU jobs completed")
 _KNOWN = _COMPLETED._replace(label="known to have completed", label_of_gpu_jobs="of GPU jobs known to have completed")
-"""The share of completed jobs, for traces in which the status of other jobs is unknown."""
+"""The share of completed jobs, for traces where the status of other jobs is unknown."""
 _OTHERS = (
     _Number("gpu_hours", "GPU-hours", count, "GPU-hours", "run time times GPUs, over all runs"),
     _Number("held_share", "GPUs allocated", percent, "share", "to jobs, up to the last submission"),
@@ -73,7 +73,7 @@ _OTHERS = (
 _LIMIT = 5
 """Maximum number of numbers shown."""
 _FEW_UNKNOWN = 0.01
-"""If the share of jobs with unknown status is below this, it is not mentioned."""
+"""Minimum share of jobs with unknown status that is mentioned."""
 _A_WEEK_H = 168
 
 _OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
@@ -95,11 +95,11 @@ def mixes_kinds(known: Mapping[str, float]) -> bool:
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
-    """Return up to five numbers. A number that is missing from the trace is left out and not shown as 0.
+    """Return up to five numbers. Missing numbers are omitted, not shown as 0.
 
-    Numbers over time come first, and other numbers replace missing ones. Without jobs, the numbers describe machines.
-    Each number comes from a query, except the number of GPUs, which is the capacity that the report uses. `telemetry`
-    says which part of the time the utilization covers, unless it covers all of the time.
+    Numbers over time come first, and others take the place of missing ones. Without jobs, the numbers describe
+    machines. Each number comes from a query, except the number of GPUs, which is the capacity that the report uses.
+    `telemetry` says how much of the time the utilization covers, unless it covers everything.
     """
     every = metrics(answers, *_SOURCES)
     if not every.get("jobs") and (machines := machine_cards(answers)):
@@ -147,7 +147,7 @@ def _remarks(
     *,
     mixed: bool,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return remarks on what numbers leave out or hide, by name: for the numbers over time and for the others."""
+    """Return remarks on what the numbers exclude or hide, by name: for numbers over time, and for others."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     waiting = f"{counted(pending, 'jobs')} never started" if pending else ""
@@ -156,7 +156,7 @@ def _remarks(
     over_time: dict[str, str | None] = {"mean_wait_s": waiting}
     others: dict[str, str | None] = {"busy_share": telemetry}
     if "held_share" in known:
-        # The number of owned GPUs may change over time. The share then has no single denominator.
+        # If the number of owned GPUs changes over time, the share has no single denominator.
         owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "to jobs"
         still = " (including running jobs)" if running else ""
@@ -252,9 +252,9 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
 
 
 AT_ONCE_S = 60.0
-"""If waits are below this [s], jobs are said to start at once."""
+"""Jobs start at once if they wait less than this [s]."""
 FULL = 0.9
-"""If at least this share of the GPU time is allocated, the cluster is said to be full."""
+"""A cluster is full if at least this share of its GPU time is allocated."""
 TAILS = {
     "long": "one in ten jobs waits longer than {most}",
     "none": "nine in ten jobs start at once",
@@ -273,15 +273,15 @@ HELD = {
     "part": "{waits}. Of the GPU time, {held} is allocated to them.",
     "unknown": "{waits}.",
 }
-"""Sentences about the allocated GPU time of a cluster or of a part of its jobs, or if it is unknown."""
+"""Sentences about the allocated GPU time of a cluster or part of its jobs, and for unknown values."""
 MUCH_LOST = 1 / 3
-"""If interrupted runs may have lost at least this share of the allocated GPU time, the first screen says so."""
+"""Minimum share of allocated GPU time lost by interrupted runs that the first screen mentions."""
 LOST = "Interrupted runs lost up to {lost} of the allocated GPU time."
 NO_GPU_JOBS = {
     "none": "No job of this log has GPUs.",
     "unknown": "It is unknown which jobs have GPUs.",
 }
-"""Sentences that replace the waits if no job is known to have GPUs."""
+"""Sentences shown instead of waits if no job is known to have GPUs."""
 LACKING = {
     "number": "unknown",
     "none": "the log has no data for this part",
@@ -289,7 +289,7 @@ LACKING = {
     "waits": "The log does not record how long these jobs waited.",
     "jobs": "No job of this part was submitted.",
 }
-"""Wording for a part without data: in place of a number, in its note, or in place of the sentence."""
+"""Wording for a part without data: instead of a number, in its note, or instead of the sentence."""
 OF_PART = {
     "held_share": "to this part's jobs, of all owned GPUs",
     "completed_share": "of this part's jobs that ended",
@@ -298,7 +298,7 @@ OF_PART = {
 
 
 def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
-    """Return the sentence that replaces all waits, even those of CPU jobs, if no job is known to have GPUs."""
+    """Return the sentence shown instead of all waits, even of CPU jobs, if no job is known to have GPUs."""
     known = metrics(answers)
     if not known.get("jobs") or known.get("gpu_jobs"):
         return ""

@@ -1,7 +1,7 @@
 """Show a report in a notebook: its page in a frame, and its charts as Altair objects.
 
-Names from the log cannot do harm in either. The page runs in a frame that is isolated from the notebook, and charts
-contain no text that could end the script into which Altair writes them.
+Names from the log are harmless in both: the page runs in a frame isolated from the notebook, and charts contain no text
+that could end the script that Altair writes them into.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"'
 _ROWS = "values"
 """All values below this key are data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
-"""Keys of display text, such as names from the log. This text is never a colour, even if it looks like a colour."""
+"""Keys of display text, such as names from the log. Such text is never a colour, even if it looks like one."""
 _BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
-"""The page may run its own scripts, save files and print. Without an origin, it cannot reach the notebook."""
+"""The page may run its own scripts, save files and print. Without an origin, it cannot access the notebook."""
 
 
 def charts_of(report: Report) -> dict[str, list[AltairChart]]:
     """Return the charts of each question with charts, by name and in reading order. Charts that fail are left out.
 
     Charts use the colours of the light theme and contain their legends. If a name from the log contains '</', '<!--' or
-    '<script', an invisible character (U+2060) is inserted after the '<'. A renderer writes charts into a script, and
-    such a name would end it.
+    '<script', an invisible character (U+2060) is inserted after the '<'. A renderer writes charts into a script, which
+    such a name would end.
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found: dict[str, list[AltairChart]] = {}
@@ -137,9 +137,9 @@ def _broken(text: str) -> str:
 def frame_of(page: str, height: int) -> str:
     """Wrap a page in a frame of `height` pixels whose links work only inside the frame.
 
-    The files that the page links to are next to report.html and do not exist here. Without its own base URL, the page
-    would use the notebook's, and a link to one of the page's sections would open the notebook in the frame. The base
-    element comes first, because the page's policy forbids any later base element.
+    The linked files are next to report.html and do not exist here. Without its own base URL, the page would use the
+    notebook's, and a link to a section of the page would open the notebook in the frame. The base element must come
+    before the page's policy, which forbids later ones.
     """
     alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (

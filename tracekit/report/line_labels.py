@@ -44,8 +44,8 @@ class LineEnd:
 def named_at_ends(chart: Chart, ends: Sequence[LineEnd], most: float) -> Chart:
     """Add labels at the line ends of a chart, or return the chart unchanged if a legend is better.
 
-    A legend is better for more than `MOST` lines, for names that are too long for a narrow chart, and for lines that
-    end too close together for each label to be next to its own line.
+    A legend is better for more than `MOST` lines, for names too long for a narrow chart, and for lines that end too
+    close together.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Find label centres at which no labels overlap and all labels are within the chart's height.
+    """Find label centres so that no labels overlap and all are within the chart's height.
 
     Like axis labels, the labels may extend up to half a line beyond the chart. Return None if two ends are too close to
     distinguish, if the chart is too small, or if a label would be too far from its line end.
@@ -155,7 +155,7 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
             above += heights[i]
         return min(max(wanted / len(block), -LINE / 2), height + LINE / 2 - above)
 
-    # Labels that touch form a block, centred on the mean of its labels' preferred positions.
+    # Touching labels form a block, centred on the mean of their preferred positions.
     blocks: list[list[int]] = []
     for i in order:
         blocks.append([i])

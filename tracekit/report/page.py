@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
-"""Maximum numbers of visible rows and of rows that only a filter shows. The page uses the first pair that fits."""
+"""Maximum numbers of visible rows and of rows shown only by filters. The page uses the first pair that fits."""
 HEAVIEST = 3_000_000
 """Target maximum size of a page [bytes]."""
 OPEN = 3
@@ -187,7 +187,7 @@ _TABS = (
     ("more", "More questions", ()),
     ("quality-and-method", "Data quality and method", ()),
 )
-"""Id, title and question groups of each part of the page. All other groups are in "more"."""
+"""Id, title and question groups of each part of the page. Other groups go to "more"."""
 
 
 def _tabs_of(sections: Sequence[dict[str, Any]], *, advice: bool) -> list[dict[str, Any]]:
@@ -366,7 +366,7 @@ def _answer_view(
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table starts open: it must be small, not all 0, and not already summarized in a sentence."""
+    """Return whether a table starts open: if it is small, not all 0, and not already summarized in a sentence."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
     return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])

@@ -57,8 +57,8 @@ _SUMS: dict[str, pl.Expr] = {
 def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenant = VC) -> PartsInfo | None:
     """Return the sums of `overview/parts` that a page embeds, or None if one of the answers is missing or empty.
 
-    Numbers replace names. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the dimension
-    with the most values is dropped. Wait classes are first widened and then no longer split by time.
+    Names are encoded as numbers. If there are more than `_CELLS` rows, neighbouring spans are merged, and then the
+    dimension with the most values is dropped. Wait classes are first widened, then no longer split by time.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def parts_info(answer: Answer | None, through_time: Answer | None, tenant: Tenan
     columns[INGESTED] = INGESTED if INGESTED in rows.columns else tenant.column
     names = {name: _most_first(rows, column) for name, column in columns.items()}
     coded = rows.with_columns(
-        # -1 stands for unnamed values and for jobs that ended after the last span.
+        # -1 means an unnamed value, or a job that ended after the last span.
         *(
             pl.col(columns[name])
             .replace_strict(
@@ -132,7 +132,7 @@ def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Count the jobs by wait class: over time if this gives few rows, otherwise for the whole log and by cluster."""
+    """Count jobs by wait class: over time if this gives few rows, otherwise for the whole log and by cluster."""
     known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(pl.col("span") // joined)
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
@@ -180,7 +180,7 @@ _OF_A_PART: Mapping[str, tuple[str, ...]] = {
     "replay/by_gpu_class": ("gpu_class",),
     "replay/by_vc": ("cluster",),
 }
-"""Questions whose sentence also applies to a part, because it gives a number and does not rank the parts."""
+"""Questions whose sentence also applies to a part, because it gives a number instead of a ranking."""
 
 
 def narrows(answer: AnswerInfo, facts: TraceFacts) -> dict[str, str]:
@@ -197,7 +197,7 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     parts = report["parts"]
     found: dict[str, list[str]] = {} if parts is None else {name: list(known) for name, known in parts["names"].items()}
     for name in ("cluster", "vc"):
-        # Some values, such as those of jobs without GPUs, occur only in answers.
+        # Some values, such as those of CPU jobs, occur only in answers.
         known = found.setdefault(name, [])
         columns = [(answer["rows"], narrows(answer, facts).get(name)) for answer in _answers(report)]
         values = {row[column] for rows, column in columns if column is not None for row in rows}
@@ -209,8 +209,7 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 def moments(report: Report, facts: TraceFacts) -> list[str]:
     """Return the spans' start times and the end of the last span in words, or [] if the report has no parts.
 
-    The first span begins at the start of the log. The last span ends at the end of the log, after the last submission,
-    because the last jobs run until then.
+    The first span begins at the start of the log. The last span ends at the end of the log, when the last jobs end.
     """
     if report["parts"] is None:
         return []
@@ -253,8 +252,8 @@ def _answers(report: Report) -> list[AnswerInfo]:
 def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFacts) -> dict[str, dict[str, str]]:
     """Return the sentences about each choice, by question, if they differ from the sentence for the whole log.
 
-    A choice is written as in the page's script: filter names and positions of the chosen values, such as
-    `cluster 0 vc 3`. There are no sentences for an answer if the report contains only some of its rows.
+    A choice is written as in the page's script: filter names and positions of the chosen values, such as `cluster 0 vc
+    3`. An answer has no such sentences if the report contains only some of its rows.
     """
     places = {name: {value: i for i, value in enumerate(values[:_SENTENCES])} for name, values in filters.items()}
     found: dict[str, dict[str, str]] = {}

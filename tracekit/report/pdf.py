@@ -31,7 +31,7 @@ _SCRIPT = re.compile(r"(<script\b.*?</script>)", re.DOTALL)
 _LINK_TO_FILE = re.compile(r"""(<a\b[^<>]*?)\shref=(?:"(?!#|https?:|mailto:)[^"]*"|'(?!#|https?:|mailto:)[^']*')""")
 _SECONDS = 120
 _DRAWING_MS = 20_000
-"""Virtual time in which the page must draw its charts. It passes as fast as the work allows."""
+"""Virtual time for the page to draw its charts. It passes as fast as the work allows."""
 
 
 def find_browser() -> Path:
@@ -77,7 +77,7 @@ def print_pdf(page: Path, target: Path) -> None:
             "--disable-extensions",
             "--no-first-run",
             "--no-pdf-header-footer",
-            # The page makes no requests, and this would block them.
+            # The page makes no requests; this would block any.
             "--host-resolver-rules=MAP * ~NOTFOUND",
             f"--virtual-time-budget={_DRAWING_MS}",
             f"--user-data-dir={scratch}/profile",
@@ -107,8 +107,8 @@ def print_pdf(page: Path, target: Path) -> None:
 def _alone(text: str) -> str:
     """Remove a page's links to neighbouring files.
 
-    The browser would write them into the PDF as local paths, which are useless to other readers and reveal where the
-    report is stored. Scripts stay unchanged, because the page's policy lists their hashes.
+    In the PDF they would become local paths, which are useless to other readers and reveal where the report is stored.
+    Scripts stay unchanged, because the page's policy lists their hashes.
     """
     parts = _SCRIPT.split(text)
     parts[::2] = [_LINK_TO_FILE.sub(r"\1", part) for part in parts[::2]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 SEVERAL = 5
-"""Sentences do not mention groups with fewer observations than this."""
+"""Minimum number of observations of a group that sentences mention."""
 
 
 def gpu_jobs(gpu_class: str) -> str:
@@ -31,7 +31,7 @@ def gpu_jobs(gpu_class: str) -> str:
 
 
 def bad_ends(failed: float, timed_out: float, of: float) -> str:
-    """Describe how unsuccessful jobs ended, distinguishing failures from timeouts.
+    """Describe how unsuccessful jobs ended: failed or timed out.
 
     Examples
     --------
@@ -132,5 +132,5 @@ def sample_size(number: int) -> str:
 
 
 def whole_hours(hours: float) -> str:
-    """Write hours as a whole number, or with decimals below ten hours, where small values would become 0."""
+    """Write hours as a whole number, or with decimals below ten hours, so small values do not become 0."""
     return count(round(hours) if hours >= 10 else hours)

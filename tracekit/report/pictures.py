@@ -46,7 +46,7 @@ def svg(picture: dict[str, Any]) -> str:
 
 
 def _numbered(text: str) -> str:
-    """Renumber the clip paths from 0, because the renderer does not restart its counter."""
+    """Renumber the clip paths from 0, because the renderer never resets its counter."""
     names = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(_CLIP.findall(text)))}
     return _CLIP_USED.sub(lambda found: f"{found[1]}{names.get(found[2], found[2])}{found[3]}", text)
 

@@ -117,6 +117,6 @@ def published_view(
 
 
 def _first(artefacts: str) -> str:
-    """Name the places where a number was published or, if there are more than two, the first place and the count."""
+    """Name where a number was published: up to two places, or the first place and the count."""
     places = artefacts.split("; ")
     return " and ".join(places) if len(places) < 3 else f"{places[0]} and {len(places) - 1} more"

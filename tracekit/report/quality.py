@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 FILE_LIMIT = 200
-"""Maximum number of source files listed, because a trace may have one file per node and day."""
+"""Maximum number of source files listed. A trace may have one file per node and day."""
 
 EXAMPLES = 3
 """Number of examples shown for each reason and check."""
@@ -63,7 +63,7 @@ def _rejects(trace: Trace) -> list[RejectInfo]:
         return []
     file = pl.col("source_file").str.slice(0, 200)
     place = pl.coalesce(pl.format("{}, line {}", file, pl.col("line")), file)
-    # The raw record may be of any length.
+    # The raw record may have any length.
     example = pl.concat_str(place, pl.lit(": "), pl.col("raw").fill_null("").str.slice(0, 400))
     rows = (
         trace.scan("rejects")

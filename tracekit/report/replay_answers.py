@@ -1,7 +1,7 @@
 """Replays as answers of a report: the log's twins, and a panel of policies in the busiest twin.
 
-The answers come from this module and `tracekit.replay.results.answers`. This module adds what was replayed and what
-was left out.
+The answers come from this module and `tracekit.replay.results.answers`. This module adds what was replayed and what was
+excluded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # The log's twins as answers of a report: how closely they match the log, and what other policies would have done.
 
 _MOMENTS = 120
-"""Maximum number of times at which the queue is shown."""
+"""Maximum number of points in time for the queue."""
 ALL = "all clusters"
 """Label for effects summed over clusters."""
 
@@ -167,7 +167,7 @@ PLAN = Question(
 
 
 def plan_answer(twins: Twins) -> Answer | Unanswered:
-    """Return the plan for the busiest cluster whose twin supports effects, or why there is no plan."""
+    """Return the plan for the busiest cluster with a twin that supports effects, or why there is none."""
     if twins.reason is not None:
         return PLAN.unanswered(f"The log could not be simulated: {twins.reason}.")
     reasons = []
@@ -212,9 +212,9 @@ def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answe
 def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[Answer | Unanswered], ReplayInfo]:
     """Replay the standard panel in the twins, and return the answers for a report.
 
-    The policy tables cover the cluster with the most waiting hours, among the clusters whose twin supports effects or,
-    if no twin does, among all clusters. Without a twin, they cover the busiest cluster as the source describes it, and
-    no effect is reported. If the replay of a policy or the plan fails, this is a fault, and everything else is shown.
+    The policy tables cover the cluster with the most waiting hours whose twin supports effects or, if no twin does, of
+    all clusters. Without a twin, they cover the busiest cluster as the source describes it, and no effect is reported.
+    If a policy's replay or the plan fails, this is recorded as a fault, and everything else is shown.
     """
     faults = Faults() if faults is None else faults
     chosen = next((one for one in twins.clusters if one.found.why_no_effect is None), next(iter(twins.clusters), None))
@@ -321,7 +321,7 @@ def _notes(scenario: Scenario, limit: int | None) -> list[str]:
 
 
 def _left_out(jobs: Jobs) -> str:
-    """Describe the jobs that are not replayed, with their GPU-hours, by reason, or return '' if there are none."""
+    """Describe the jobs that are not replayed by reason, with their GPU-hours, or return '' if there are none."""
     out = sum(part.jobs for part in jobs.left_out)
     if not out:
         return ""

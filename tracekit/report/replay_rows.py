@@ -1,4 +1,4 @@
-"""Names and order of policies, and which policies a chart combines."""
+"""Names and order of policies, and the policies that a chart combines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 _FOLDED = 3
-"""If there are at least this many policies, those with equal numbers are combined in a chart."""
+"""From this number of policies, a chart combines those with equal numbers."""
 
 
 def policy_name(row: Row) -> str:

@@ -58,7 +58,7 @@ def ranges(
     by : Hues, optional
         Colours of the rows. By default, all rows have the same colour.
     apart : bool
-        Whether rows with different colours are below each other within one category.
+        Whether rows with different colours are stacked vertically within one category.
     tips : sequence of Tip
         Tooltip lines, in addition to those for the percentiles.
     sizes : tuple of float
@@ -66,7 +66,7 @@ def ranges(
     mean : str, optional
         Column with the mean, which is shown as a hollow diamond.
     within : sequence of float
-        More values that the axis must include, so that neighbouring charts have the same axis.
+        More values for the axis to include, so neighbouring charts have the same axis.
     """
     unit = wide[0].rpartition("_")[2]
     values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]
@@ -126,8 +126,8 @@ def curve(rows: Sequence[Row], vc: str, *, title: str, of: str, heading: str) ->
     Parameters
     ----------
     rows : sequence of dict
-        One distribution per row: `cluster`, the tenant, and durations `p0_s` to `p100_s`. The chart shows only the rows
-        with the fewest names: the row for everything or, if the page is filtered, the row for the selection.
+        One distribution per row: `cluster`, the tenant, and durations `p0_s` to `p100_s`. The chart shows only rows
+        with the fewest names: the row for everything or, on a filtered page, for the selection.
     vc : str
         The tenant's column.
     title, of, heading : str
@@ -214,7 +214,7 @@ def percentile_size(rows: Sequence[Row], percentile: int) -> float | None:
     """
     ordered = _by_size(rows)
     below = list(accumulate(row["jobs"] for row in ordered))
-    # Use whole numbers, because rounding may put a share just below its percentile.
+    # Rounding may put a share just below its percentile, so use whole numbers.
     reached = (row["gpu_count"] for row, n in zip(ordered, below, strict=True) if 100 * n >= percentile * below[-1])
     return next(reached, None)
 
@@ -227,7 +227,7 @@ def _by_size(rows: Sequence[Row]) -> list[Row]:
 def size_curve(rows: Sequence[Row]) -> Chart | None:
     """Draw the cumulative share of jobs by requested GPUs, or return None if all jobs request the same number.
 
-    Each doubling of GPUs has the same length on the axis, and 0 is one doubling below the smallest count.
+    Each doubling of GPUs has the same length on the axis; 0 is one doubling below the smallest count.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class PublishedNumber(TypedDict):
     artefact: str
     source: str
     confidence: str
-    """Confidence in the published number, from A to E."""
+    """Confidence in the published number (A to E)."""
     accuracy: str
     population_note: str
     """The jobs that the source counts, if they differ from the jobs in the release."""
@@ -315,7 +315,7 @@ class SuggestedChange(TypedDict):
     effect: str | None
     """Expected effect according to the replay, or null if it is unknown."""
     no_effect: str | None
-    """Reason why the log does not support an expected effect. Null if it does, or if another reason applies."""
+    """Why the log does not support an expected effect. Null if it does, or if another reason applies."""
 
 
 class Lack(TypedDict):

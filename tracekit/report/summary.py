@@ -38,7 +38,7 @@ _ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
 _UNNAMED = (None, "unknown")
 """Values that mean that a cause is unknown."""
 _UNTRIED = 2
-"""Rank of findings without a known effect: after findings with a gain, before findings without one."""
+"""Rank of findings with an unknown effect: after findings with a gain, before those without."""
 
 
 def summary(
@@ -73,12 +73,12 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
-    """Return the heading for the changes. Without replays, it never says that nothing needs to change."""
+    """Return the heading for the changes. Without replays, it never claims that nothing needs to change."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     if found := _count(entries, "holds"):
         return f"{counted(found, 'problems')} found, but no gain expected from the advice"
-    # If most guidelines are undecided, too few were checked to say that nothing is wrong.
+    # If most guidelines are undecided, too few were checked to claim that nothing is wrong.
     if 2 * _count(entries, "cannot tell") > len(entries):
         every = "the data are missing from this log" if jobs else "the trace has no jobs"
         return f"No advice: {every if undecided(entries) else 'most checks need data that are missing from this log'}"
@@ -173,7 +173,7 @@ def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
 
 def _change(entry: dict[str, Any]) -> SuggestedChange:
     effect, why = entry["effect"] or entry["losses"], entry["no_effect"]
-    # Mention only a twin that is too inaccurate or does not exist.
+    # Mention a twin only if it is missing or too inaccurate.
     no_twin = effect is None and (entry.get("record") or (why or "").startswith("Cannot tell"))
     return {
         "id": entry["id"],

@@ -114,7 +114,7 @@ def _add_links(
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
-    """Return the number of rows to print: few or none for the points of a curve, and none if all values are 0."""
+    """Return the number of rows to print: few or none for points of a curve, and none if all values are 0."""
     if all_zero(answer["rows"]):
         return 0
     curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
@@ -137,7 +137,7 @@ _GAP = 2
 """Gap between two columns [characters]."""
 
 _ALONG = ("UTC", "hour", "share")
-"""If the leading columns have these units, a result consists of the points of a curve."""
+"""Units of leading columns that mark the points of a curve."""
 
 
 _RARE = ("running_gpu_h",)
@@ -145,7 +145,7 @@ _RARE = ("running_gpu_h",)
 
 
 def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
-    """Return a table's columns, except for rare columns that are empty and a cluster that is the same in all rows."""
+    """Return a table's columns, except empty rare columns and a constant cluster."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
     out = {"cluster"} if same else set()
@@ -204,7 +204,7 @@ _LONGEST = 2000
 def link_to(kind: str, name: object) -> str | None:
     """Return the address of a job, node or user, or None if it has no address.
 
-    Browsers rewrite paths that contain '..' or '//', even if they are quoted, so such names become a query parameter.
+    Browsers rewrite paths with '..' or '//', even quoted ones, so such names become a query parameter.
 
     Examples
     --------

@@ -52,7 +52,7 @@ def telemetry_coverage(trace: Trace, session: Session | None = None) -> Telemetr
 
 
 _MOST = 0.9
-"""If telemetry covers at least this share of the trace and of its machines, it is considered complete."""
+"""Telemetry counts as complete if it covers this share of the trace and of its machines."""
 
 
 def telemetry_note(

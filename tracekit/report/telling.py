@@ -1,4 +1,4 @@
-"""Detect charts without information, which are not shown: one bar, one point, bars of length 0, or only zeros."""
+"""Detect charts that show nothing: one bar, one point, bars of length 0, or only zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _SEEN = 0.005
 """Minimum visible length of a bar, as a fraction of the longest bar, which is about 500 pixels long."""
 _LEAST = 2
-"""Minimum number of marks with a value other than 0."""
+"""Minimum number of marks with a nonzero value."""
 _SPANNED = frozenset({"x2", "y2"})
 
 
@@ -25,8 +25,8 @@ class _Drawn(Protocol):
 def tells(panel: _Drawn) -> bool:
     """Return whether a chart shows more than a sentence can say.
 
-    Bars, areas, lines and points do so if at least two of their values are known and not 0, because a sentence can give
-    a single value. A single distribution or interval, whose marks have two ends, is enough unless it is all 0.
+    Bars, areas, lines and points need at least two known values other than 0, because a sentence can give a single
+    value. A single distribution or interval (marks with two ends) is enough unless it is all 0.
     """
     spec = panel.to_dict(checked=False)
     datasets = spec.get("datasets", {})
@@ -47,7 +47,7 @@ def runs(series: Sequence[float | None]) -> bool:
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
-    """Return the rows with a nonzero number in one of the columns. Other rows get no bar."""
+    """Return the rows with a nonzero number in one of the columns. Other rows have no bar."""
     return [row for row in rows if any(row.get(column) for column in columns)]
 
 
@@ -83,7 +83,7 @@ def _layer(part: Mapping[str, Any], rows: Sequence[Row]) -> bool:
         return any(any(filter(_is_number, value)) for row in rows for value in row.values() if isinstance(value, list))
     encoding = part.get("encoding", {})
     axes = [encoding[name] for name in ("x", "y") if name in encoding]
-    # If both axes are numeric, the vertical axis has the values. Positions on the other axis carry no information.
+    # If both axes are numeric, the values are on the vertical axis. Positions on the other axis carry no information.
     columns = [axis["field"] for axis in axes if axis.get("type") == "quantitative" and "field" in axis][-1:]
     columns += [name for step in steps for name in step.get("fold", ())]
     ends = [encoding[name]["field"] for name in _SPANNED if "field" in encoding.get(name, {})]

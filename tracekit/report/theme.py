@@ -45,7 +45,7 @@ def colour(name: str) -> str:
 
 
 def text_colour(hue: str) -> str:
-    """Return the colour for text about a line, which is darker if the line's colour is too pale to read.
+    """Return the colour for a line's text, which is darker if the line's colour is too pale to read.
 
     Examples
     --------
@@ -122,7 +122,8 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        # Titles end with the axis. On a narrow chart, a long title then extends below the other axis, not off the page.
+        # Titles end with the axis. On a narrow chart, a long title then extends under the other axis instead of off the
+        # page.
         "axisYQuantitative": {"titleAnchor": "end"},
         "axisX": {"domain": True, "labelFlush": False, "titleAnchor": "end"},
         "text": {"color": colour("ink"), "fontSize": 12},

@@ -109,7 +109,7 @@ def held_above_waiting(
     if owned:
         there = held.of("there")
         upper.append(_muted(there))
-        # Put the label next to the line's end, because a line with falling capacity passes above its end.
+        # Put the label next to the line's end. A line with falling capacity passes above its end.
         last = [{**row, "name": broken(owned)} for row in drawn if row["there"] is not None][-1:]
         upper.append(beside(last, colour("muted"), there))
     both: list[Mark | list[Mark]] = [upper, steps("series-2", y=place("waiting", below, "waited for"))]
@@ -176,7 +176,7 @@ def _all_clusters(rows: Sequence[Row]) -> list[Row]:
 def _lane(
     columns: dict[str, str], title: str, hue: str, height: int, rows: Sequence[Row], time: Axis, facts: TraceFacts
 ) -> Chart:
-    """Draw a number over time, with intervals to scale, and a second number (if given) as a line."""
+    """Draw a number over time, with intervals to scale, and optionally a second number as a line."""
     first, *lines = columns
     y = number(first, None, ticks=2)
     y = replace(y, labels={**y.labels, **_MARGIN})

@@ -23,7 +23,7 @@ _GPU = re.compile(r"\bgpu\b")
 
 
 def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
-    """Return each set of reasons once, in words, with the questions that these reasons leave unanswered.
+    """Return each set of reasons once, in words, with the questions that it leaves unanswered.
 
     The sets of reasons and the questions keep their order.
     """
@@ -49,7 +49,7 @@ _NAMED = 3
 
 
 def all_faults(infos: Sequence[FaultInfo], faults: Faults) -> list[Fault]:
-    """Return the faults listed in a document, followed by those found since."""
+    """Return the faults of a document, followed by those found since."""
     stated = [Fault(info["part"], info["reason"]) for info in infos]
     known = {fault.part for fault in stated}
     return stated + [fault for fault in faults.found if fault.part not in known]

@@ -24,7 +24,7 @@ DAYS = tuple(day[:3] for day in WEEKDAYS)
 
 
 class Shades:
-    """Shades from pale to full colour that represent ranges of numbers."""
+    """Shades from pale to full colour for ranges of numbers."""
 
     def __init__(self, ends: Sequence[float], words: Callable[[float], str]) -> None:
         self.ends = list(ends)

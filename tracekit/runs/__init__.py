@@ -1,1 +1,1 @@
-"""Long-running work as a list of runs: how runs are assigned, where results are kept, and the worker processes."""
+"""Long work as a list of runs: how runs are assigned, where results are kept, and the worker processes."""

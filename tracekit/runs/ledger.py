@@ -1,7 +1,7 @@
-"""Results of runs. Each is named by a digest of its facts, which are everything that the result depends on.
+"""Results of runs. Each is named by a digest of its facts: everything that the result depends on.
 
-A ledger is either a folder that many processes, even on several machines, fill at the same time, or the memory of one
-process. Code works the same way with both: it names the runs, performs the missing runs, and gathers all results.
+A ledger is a folder that many processes, even on several machines, fill at the same time, or the memory of one process.
+Code uses both in the same way: it names the runs, performs the missing ones, and gathers all results.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def dealt(kinds: Mapping[str, str], of: int) -> dict[str, int]:
 
     Runs are assigned round-robin, sorted by kind and then by digest. Shards therefore differ by at most one run in
     total, and by at most one run of each kind. The assignment depends only on the set of runs, not on their order or on
-    file locations. A digest modulo N would not need the other runs, but by chance some shards would get far more work
-    than the average: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
+    file locations. A digest modulo N would not need the other runs, but some shards would get far more work than
+    others: with 1,000 runs on 100 shards, every fifth shard gets 13 or more.
 
     Parameters
     ----------
@@ -167,9 +167,8 @@ class RunFolder:
 
     FOLDER/<digest>.json is one result, a JSON object with a 'check' digest of its other values. If the file is damaged,
     truncated or renamed, it is ignored and the run is repeated. FOLDER/<digest>.failed.json records in 'error' why a
-    run failed. The run is retried, and a result next to this file takes precedence. FOLDER/shards.json records the last
-    number of shards. If two processes perform the same run, they write the same result, and the second file replaces
-    the first.
+    run failed. The run is retried, and a result next to this file wins. FOLDER/shards.json records the last number of
+    shards. If two processes perform the same run, they write the same result, and the second file replaces the first.
 
     Parameters
     ----------
@@ -254,11 +253,11 @@ def _check(digest: str, result: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Results of runs, of which this process performs those of one shard.
+    """Results of runs. This process performs those of one shard.
 
     A shard performs its own runs first. If it `helps`, it then performs missing runs of other shards, because the next
-    step may depend on all of them. A shard that was lost or never started therefore delays nobody. Each helper uses its
-    own order, so helpers seldom repeat the same run. If they do, they get the same result.
+    step may depend on all of them. So a shard that was lost or never started delays nobody. Each helper has its own
+    order, so helpers rarely repeat a run, and if they do, they get the same result.
     """
 
     folder: RunFolder | None = None

@@ -23,8 +23,8 @@ R = TypeVar("R")
 class ProcessPool(Generic[R]):
     """Worker processes that keep the same function until the pool is closed.
 
-    The standard library's pools abandon all work if one process dies. Here, if a process dies, perhaps because memory
-    ran out, only its own run is lost.
+    The standard library's pools abandon all work if one process dies. Here, a process that dies, perhaps for lack of
+    memory, loses only its own run.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ProcessPool(Generic[R]):
             process.stop()
 
     def results(self, pending: Iterable[tuple[K, tuple[Any, ...]]]) -> Iterator[tuple[K, R]]:
-        """Yield the name and result of each run as it ends. The next run is fetched when a process is free.
+        """Yield the name and result of each run as it ends. Fetch the next run when a process is free.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class _Process:
         self._start()
 
     def _start(self) -> None:
-        # Spawn instead of forking, because library threads do not survive a fork.
+        # Spawn instead of forking: library threads do not survive a fork.
         context = get_context("spawn")
         self.link: Connection
         self.link, other = context.Pipe()
@@ -132,7 +132,7 @@ class _Process:
 
 def _work(link: Connection, perform: Callable[..., Any]) -> None:
     """Perform the runs that arrive over a connection until it is closed."""
-    # Ctrl-C reaches all processes of a terminal. Ignore it here, because the parent process ends this one.
+    # Ctrl-C reaches all processes of a terminal. Ignore it here: the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:

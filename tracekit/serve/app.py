@@ -60,9 +60,9 @@ MOST_ROWS = 200
 """Maximum number of rows of a table."""
 
 _OF_MACHINES = ("capacity", "free", "idle", "owned")
-"""Words in names of columns that refer to the cluster's machines, whichever jobs use them."""
+"""Words in column names that refer to the cluster's machines, regardless of the selected jobs."""
 _OF_SAMPLES = "used_share"
-"""The number on the first screen that describes machines, whichever jobs are selected."""
+"""The number on the first screen that describes machines, regardless of the selected jobs."""
 
 
 def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
     facts, info = found.facts, found.info
     made = [] if found.empty else Faults().run("the charts", charts, info["name"], info["rows"], facts)
     drawn = [] if isinstance(made, Fault) else made
-    name = f"asked/{info['name']}"  # differs from the id of the whole log's chart
+    name = f"asked/{info['name']}"  # must differ from the id of the whole log's chart
     shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=facts.tenant_of(info["kind"]), links=True)
     more = shown["more"]
     label = " ".join(filter(None, [info["question"], info["finding"]]))
@@ -137,7 +137,7 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
 
 _OPENS = {"job": job, "node": node, "user": user}
 _RETRY_S = 5
-"""Time after which a request may be repeated if the server is busy [s]."""
+"""Time to wait before a request is repeated if the server is busy [s]."""
 
 
 class _Name(Convertor[str]):
@@ -210,7 +210,7 @@ class _Answers:
 
     async def thing(self, request: Request) -> Response:
         opens = _OPENS[request.scope["path"].split("/")[1]]
-        # If a path cannot contain the name, it is a query parameter.
+        # A name that a path cannot contain is a query parameter.
         name = request.path_params.get("name", request.query_params.get("name", ""))
         return await self._looked_up(request, lambda con, trace, facts: opens(con, trace, facts, name))
 

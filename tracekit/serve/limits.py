@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["AskedSession", "BusyError", "Desk"]
 
 _AT_ONCE = 2
-"""Number of requests that are processed at the same time. DuckDB uses all processors for each of them."""
+"""Number of requests processed at the same time. DuckDB uses all processors for each."""
 _WAITING = 32
-"""Maximum number of requests that wait or are being processed. A page sends one request after another."""
+"""Maximum number of waiting and running requests. A page sends one request after another."""
 _LOOK_S = 0.2
 """Interval between checks whether the page is still open [s]."""
 
@@ -101,9 +101,9 @@ class Desk:
         finally:
             if not future.done():
                 stop.stop("nobody waits for the answer")
-                queued.cancel()  # a request that has not started yet frees its slot at once
+                queued.cancel()  # free the slot of a request that has not started
 
     def _answered(self, future: asyncio.Future[T]) -> None:
         self._asked -= 1
         if not future.cancelled():
-            future.exception()  # mark it as retrieved, because nobody waits for it
+            future.exception()  # nobody waits for it, so mark it as retrieved

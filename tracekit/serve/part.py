@@ -100,7 +100,7 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
         return " ".join(f"{word} day {trace_day(time, facts):g}" for word, time in ends)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
-    # At the ends of the calendar, no hours can be added, so the two times may be equal.
+    # No hours can be added at the ends of the calendar, so the two times may be equal.
     apart = first is None or after is None or first < after
     whole = apart and all(t is None or t.time() == time.min for t in (first, after))
     form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"

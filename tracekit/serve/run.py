@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 # Checks before every answer: who sent the request, and what a browser may do with the answer.
 #
-# A page from another origin must not learn anything about the Trace. It cannot read answers. If its host name was made
-# to resolve to this machine (DNS rebinding), the Host header contains a different name and the request is rejected. A
-# token keeps out other people who can connect, such as other users of the machine.
+# A page from another origin must learn nothing about the Trace. It cannot read answers. If its host name resolves to
+# this machine (DNS rebinding), the Host header contains a different name and the request is rejected. A token keeps out
+# others who can connect, such as other users of the machine.
 
 _GATE_HEADERS = {
     "Cache-Control": "no-store",
@@ -103,7 +103,7 @@ class Gate:
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._cookie = f"tracekit-{port}"
         # Browsers send a cookie to every port of its host. This key makes the cookie worthless to other servers, even
-        # to those with the same token. No cookie contains the token itself.
+        # with the same token. No cookie contains the token itself.
         self._key = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -186,11 +186,11 @@ class Gate:
 
 
 def _same(one: str, other: str) -> bool:
-    """Compare in constant time, because otherwise the time could reveal how many characters are correct."""
+    """Compare in constant time. Otherwise the time could reveal how many characters are correct."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-# Limits on the number and duration of connections, because idle connections must not block requests.
+# Limits on the number and duration of connections, so that idle connections cannot block requests.
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Patience:
     headers_s: float = 10
     """Maximum time from the accept or the last answer to the end of the next request's headers [s]."""
     answer_s: float = 60
-    """Maximum time in which a client reads nothing of its answer [s]."""
+    """Maximum time for which a client reads nothing of its answer [s]."""
     connections: int = 128
     """Maximum number of open connections. On macOS, a process can open 256 files."""
     of_address: int = 96
@@ -208,7 +208,7 @@ class Patience:
 
 
 class _Connection:
-    """An open connection. The server either works on its request or waits for the client."""
+    """An open connection. The server is working on its request or waiting for the client."""
 
     def __init__(self, transport: asyncio.Transport, patience: Patience) -> None:
         peer = transport.get_extra_info("peername") or ("", 0)  # a client that has already left has no address
@@ -262,8 +262,8 @@ class _Connection:
 class Connections:
     """The open connections of a server.
 
-    At either connection limit, a new connection replaces the connection that has been idle the longest. A connection
-    that is still sending an answer is the last choice. A connection whose request is in progress is never replaced.
+    At either limit, a new connection replaces the longest-idle one. Connections that are still sending an answer come
+    last, and those with a request in progress are never replaced.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def config_of(app: ASGIApp, patience: Patience | None = None) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to tracekit, which exits at once and removes temporary files."""
+    """A server that leaves signals to tracekit. tracekit exits at once and removes temporary files."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -447,7 +447,7 @@ def _token(host: str, token: str | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. It is opened early, to detect a port that is in use before the report is made."""
+    """Return a listening socket. Opening it early detects a port in use before the report is made."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]

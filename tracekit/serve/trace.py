@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PartAnswer", "ServedTrace"]
 
 _KEPT_PARTS = 4
-"""Number of parts whose databases are kept, because a recent part is often requested again."""
+"""Number of parts whose databases are kept. Recent parts are often requested again."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PartAnswer:
     facts: TraceFacts
     """Facts for its sentence and charts."""
     empty: str | None
-    """Why its rows carry no information, or None if they do."""
+    """Why its rows contain no information, or None if they do."""
 
 
 @dataclass
@@ -157,8 +157,8 @@ class ServedTrace:
     def first(self, part: Window, stop: Stop) -> Answer:
         """Return the answer to `FIRST` for a part: waits, GPU time and completions of its jobs in its period.
 
-        Jobs that were submitted earlier also use GPUs in the period. Jobs are therefore selected regardless of their
-        submission time, and the query itself is limited to the period.
+        Jobs submitted earlier also use GPUs in the period. So jobs are selected regardless of their submission time,
+        and the query itself is limited to the period.
 
         Raises
         ------

@@ -1,1 +1,1 @@
-"""Sweeps: many replays that are defined in one file and run in parallel processes."""
+"""Sweeps: many replays, defined in one file and run in parallel processes."""

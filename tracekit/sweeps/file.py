@@ -111,7 +111,7 @@ class SweepRun:
     policy: str
 
     def scenario_key(self) -> SweepRun:
-        """Return the run reduced to the fields that determine its scenario, which is its jobs and cluster."""
+        """Return the run with only the fields that determine its scenario: its jobs and cluster."""
         # The seed determines a twin's start-up delays.
         return replace(self, placement="", seed=0 if self.twin is None else self.seed, policy="")
 

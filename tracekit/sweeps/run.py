@@ -41,7 +41,7 @@ _SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", 
 
 
 def digest_of(run: SweepRun) -> str:
-    """Return a digest of everything a run depends on: its parameters and the contents of all files that it reads.
+    """Return a digest of everything that a run depends on: its parameters and the content of all files it reads.
 
     The files are the Trace's manifest, and the cluster, models, twin and policy files. The digest also covers the
     program itself. File locations do not matter.
@@ -82,7 +82,7 @@ def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
 
 
 class RunMaker:
-    """Performs runs. It keeps the last scenario and the last twin, because runs that share them are adjacent.
+    """Performs runs. It keeps the last scenario and twin, because runs that share them are adjacent.
 
     A `RunMaker` is pickled for the processes of a pool.
     """
@@ -185,7 +185,7 @@ def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration
 
 
 def _effect(replays: TwinReplays, policy: str, times: JobTimes) -> dict[str, Any]:
-    """Return the recorded means and the expected means with intervals, or the reason why these are unknown.
+    """Return the recorded means, and the expected means with intervals or the reason why these are unknown.
 
     All means cover the jobs that start (or end) in the log, in the twin and in this run.
     """
@@ -211,7 +211,7 @@ def _why_not(replays: TwinReplays, policy: str) -> str | None:
 
 
 def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
-    """Return a run's jobs and the twin's cluster during their time, or the whole twin if the run changes neither.
+    """Return a run's jobs and the twin's cluster at their time, or the whole twin if the run changes neither.
 
     Raises
     ------

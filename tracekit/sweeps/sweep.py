@@ -1,7 +1,7 @@
 """Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
 
-Each finished run is a separate file, named by the digest of everything that it depends on. An interrupted sweep
-resumes. After a change to the sweep file, only new runs are performed. Shards on many machines can share one folder.
+Each finished run is a file, named by the digest of everything that it depends on. So an interrupted sweep resumes, and
+after a change to the sweep file only new runs are performed. Shards on many machines can share one folder.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def sweep(
     folder = RunFolder(place / _RUNS, place, make=not collect)
     if asked is not None:
         folder.note_shards(asked.of)
-    # The lock only keeps users from doing the work twice by mistake. Shards take no lock.
+    # The lock keeps users from doing the work twice by mistake. Shards take no lock.
     with contextlib.nullcontext() if collect or asked else lock_folder(folder.folder, shown=place):
         if collect:
             command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")

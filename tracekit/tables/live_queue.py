@@ -1,4 +1,4 @@
-"""The jobs of a site at one moment, in the form in which a reader of a scheduler's queue passes them on."""
+"""The jobs of a site at one moment, as a reader of a scheduler's queue returns them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Queue:
     """The waiting and running jobs of a site at one moment, as its scheduler lists them."""
 
     jobs: pl.DataFrame
-    """With the columns of `QUEUE`. Jobs that are held back, by a dependency for example, are left out."""
+    """With the columns of `QUEUE`. Held jobs, for example with a dependency, are excluded."""
     asked_us: int
     """The moment [us]."""
     notes: tuple[str, ...] = ()
-    """What could not be read, as sentences."""
+    """What could not be read, in sentences."""

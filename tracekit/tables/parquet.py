@@ -1,13 +1,12 @@
 """Read a Trace's tables from their Parquet files. All Python code reads tables through this module.
 
-A table is one file or a sequence of files. DuckDB reads the footers, because some damaged footers make Arrow terminate
-the process. Arrow decodes the rows batch by batch, and each batch is checked before use, so a damaged file gives one
-error that names the table. Polars's reader would panic and write to stderr. DuckDB reads the same files for SQL and
-raises its own errors, which `tracekit.damage` explains.
+A table is one file or several in order. DuckDB reads the footers, because some damaged footers make Arrow end the
+process. Arrow decodes the rows in batches, which are checked before use, so a damaged file gives one error that names
+the table (Polars's reader would panic and write to stderr). DuckDB reads the same files for SQL and raises its own
+errors, which `tracekit.damage` explains.
 
-Times outside the years 1 to 9999 are rejected twice. When a Trace is opened, the footers' statistics are checked,
-because SQL would compute with these times. When Python reads rows, the rows are checked, because a footer's statistics
-may be missing or wrong.
+Times outside the years 1 to 9999 are rejected twice: in the footers' statistics when a Trace is opened, because SQL
+would compute with these times, and in the rows that Python reads, because the statistics may be missing or wrong.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path
 
 
 def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> frozenset[str]:
-    """Return a table's columns that have any value according to the footers' statistics, or that have no statistics.
+    """Return a table's columns that have a value, or no statistics, according to the footers.
 
     Raises
     ------
@@ -167,7 +166,7 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
     for column in frame.iter_columns():
         if column.dtype.base_type() is pl.Datetime:
             times = column.to_physical()
-            # Outside these years, Polars's conversions panic and write to stderr.
+            # Outside these years, Polars panics and writes to stderr.
             if not times.is_between(schema.FIRST_US, schema.LAST_US).fill_null(value=True).all():
                 what = f"the table {table} has a time in {column.name} outside the years 1 to 9999"
                 raise DamagedTraceError(what, where=_place(table, path), hint=HINT)
@@ -186,7 +185,7 @@ def read_through(table: str, files: Sequence[Path], version: str) -> int:
 
 
 def _place(table: str, path: Path) -> Path:
-    """Return the location of an error, which is the Trace if the table is one file, or else the file."""
+    """Return the location of an error: the Trace if the table is one file, or else the file."""
     return path.parent if path.name == f"{table}.parquet" else path
 
 
@@ -238,7 +237,7 @@ def _source(path: Path) -> Any:
 
 @contextmanager
 def _decoding(table: str, path: Path) -> Iterator[None]:
-    """Raise a single type of error for any decoder exception on a damaged file."""
+    """Raise the same type of error for any decoder exception on a damaged file."""
     try:
         yield
     except TracekitError:  # raised by a store

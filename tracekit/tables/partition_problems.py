@@ -1,4 +1,4 @@
-"""Find problems in a table's partitions by checking each file against the manifest."""
+"""Find problems in a table's partitions: check each file against the manifest."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Store a large table of a Trace as partitions, that is, as a folder of files, one for each cluster and day.
+"""Store a large table as partitions: a folder with one file per cluster and day.
 
     gpu_utilization/cluster=philly/day=2017-10-03/part-0.parquet
 
-The manifest lists the files with cluster, day, rows, bytes and checksum, and is the only source that tracekit trusts.
-Folder names are for readers and other programs. Rows that belong to a job are in the partition for the job's cluster
-and the day (UTC) of its submission, so a job's rows are together. Samples are in the partition for the day of their
-time and the cluster of their machine. Within a file, rows keep the table's order.
+The manifest lists the files with cluster, day, rows, bytes and checksum, and tracekit trusts only the manifest. Folder
+names are for readers and other programs. A job's rows are in the partition of its cluster and of the day (UTC) of its
+submission. Samples are in the partition of their day and of their machine's cluster. Within a file, rows keep the
+table's order.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ AUTO_ROWS = 100_000_000
 AUTO_BYTES = 2 * 2**30
 """By default, a table that exceeds either of these limits is partitioned.
 
-One machine reads a whole table of this size in seconds. With a larger table, a question about one week should not have
-to read the whole year, and an append should not rewrite the table.
+One machine reads a whole table of this size in seconds. With a larger table, a question about one week should not read
+the whole year, and an append should not rewrite everything.
 """
 
 _LONGEST = 120

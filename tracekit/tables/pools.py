@@ -1,9 +1,9 @@
-"""The pools of a cluster: partitions that share nodes, with these nodes.
+"""The pools of a cluster: partitions that share nodes, and these nodes.
 
-A job runs only on the nodes of its partition (queue), so a free GPU of one partition is of no use to a job of another
-partition that has no node in common with it. Partitions with a common node are one pool, and so are partitions linked
-by others. The nodes of a partition are those that the list of machines records (`nodes.partitions`); for a node without
-such a record, the partitions whose jobs ran there.
+A job runs only on the nodes of its partition (queue), so a free GPU of one partition does not help a job of another
+partition without common nodes. Partitions with a common node, directly or through others, form one pool. The list of
+machines gives each node's partitions (`nodes.partitions`); without this record, they are the partitions whose jobs ran
+there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import duckdb
 
 FEWEST_RUNS = 30
-"""Observed pools are apart only if so many GPU jobs were seen to start in each of two; our choice. Fewer jobs may have
-used different nodes by chance."""
+"""Observed pools are separate only if at least this many GPU jobs started in each of two (our choice): fewer jobs may
+have used different nodes by chance."""
 ENOUGH_JOBS = 150
-"""Pools divide a cluster only if so many GPU jobs started in one of them; our choice. A smaller log has too few jobs
-for a simulation of any pool (`calibration.workbench.FEWEST_JOBS`)."""
+"""Pools divide a cluster only if at least this many GPU jobs started in one of them (our choice). A smaller log has too
+few jobs for a simulation of any pool (`calibration.workbench.FEWEST_JOBS`)."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Pool:
     values: tuple[str, ...]
     """Values of `jobs.partition` that belong to the pool; a waiting job may list several partitions."""
     observed: bool
-    """Whether some of the nodes are only known from the jobs that ran there."""
+    """Whether some of the nodes are known only from jobs that ran there."""
     apart: bool
-    """Whether the pool is a part of its cluster, next to another pool with GPU jobs."""
+    """Whether the pool is one part of its cluster, next to another pool with GPU jobs."""
     divides: bool
-    """Whether the pool is apart and analyzed as a cluster of its own."""
+    """Whether the pool is separate and analyzed as its own cluster."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def find_pools(con: duckdb.DuckDBPyConnection) -> tuple[Pool, ...]:
             for group in _connected({**dict.fromkeys(_single(runs[cluster]), frozenset[str]()), **own})
         ]
         jobs = {pool.name: sum(runs[cluster].get(value, 0) for value in pool.values) for pool in groups}
-        # A pool of observed nodes may be apart by chance if few of its jobs ran.
+        # With few jobs, a pool of observed nodes may be separate by chance.
         with_jobs = [p for p in groups if p.nodes and jobs[p.name] >= (FEWEST_RUNS if p.observed else 1)]
         apart = len(with_jobs) > 1
         divides = apart and max(jobs.values()) >= ENOUGH_JOBS

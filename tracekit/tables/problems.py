@@ -1,4 +1,4 @@
-"""Find problems in a Trace by checking its files against the manifest and the schema, and its rows against the rules.
+"""Find problems in a Trace: check its files against the manifest and the schema, and its rows against the rules.
 
 DuckDB streams the rows and spills to disk, so memory use is bounded.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tracekit.schema import Column, TableSchema
 
 
-# Define the rules for a Trace's rows, as SQL that finds rows that break them.
-# The rules for single columns and rows come from `schemas/common/`. The rules between rows and tables are defined in
-# this module. A rule does not apply to a row in which any of the rule's values is NULL.
+# The rules for a Trace's rows, as SQL that finds rows that break them. The rules for single columns and rows come from
+# `schemas/common/`. The rules between rows and tables are defined in this module. A rule does not apply to a row in
+# which any of the rule's values is NULL.
 
 LARGEST_SLIP_S = 0.001
 """Maximum difference between a duration and its times, caused by rounding to microseconds and by floats [s]."""
@@ -41,14 +41,14 @@ class TableRule:
     """One rule for the rows of a table."""
 
     broken: str
-    """Description of the problem, to be followed by 'in N rows'."""
+    """What is wrong, followed by 'in N rows'."""
     found: str
     """SQL condition that is true for a row that breaks the rule."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table's rows, joined with the rows with which they must agree."""
+    """A table's rows, joined with the rows that they must agree with."""
 
     table: str
     """The table whose rows break the rules."""
@@ -182,7 +182,7 @@ class _Inspection:
         self._folder = folder
         self._manifest = manifest
         self._sound: set[str] = set()
-        """Readable tables with unique keys, which are the only tables that can be joined."""
+        """Readable tables with unique keys; only these can be joined."""
         self._placed: list[str] = []
         """Readable tables that are partitioned."""
         self._footers: dict[str, tuple[str | None, str | None]] = {}
@@ -213,9 +213,9 @@ class _Inspection:
         if deep and is_remote(files[0]) and (size := files[0].stat().st_size) != info.bytes:
             return [f"the object {files[0]} has {counted(size, 'bytes')}, but the manifest says {info.bytes:,}"]
         found = []
-        # This reads the file from beginning to end, so a store that returns too few bytes fails here.
+        # This reads the whole file, so a store that returns too few bytes fails here.
         if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
-            found.append(f"the file of {table} is not the one that was written: its SHA-256 differs from the manifest")
+            found.append(f"the file of {table} has changed: its SHA-256 differs from the manifest")
         if table not in self._footers:
             self._read_footers([table])
         fault, _ = self._footers[table]
@@ -269,7 +269,7 @@ class _Inspection:
         import duckdb
 
         try:
-            # Checking whether any rule is broken costs less than counting how often each is broken.
+            # Checking whether any rule is broken is cheaper than counting how often each is.
             if not self._value(f"SELECT count(*) FROM {relation.sql} WHERE {_any(relation.rules)}"):
                 return []
             return self._broken(relation.table, relation.sql, relation.rules)
@@ -281,7 +281,7 @@ class _Inspection:
             return [_unreadable(relation.table, error)]
 
     def _place_problems(self, table: str) -> list[str]:
-        """Return a sentence for each partition with rows that belong in a different partition."""
+        """Return a sentence for each partition with rows that belong elsewhere."""
         known = "jobs" if table in JOB_TABLES else "nodes"
         if table != known and known in self._manifest.tables and known not in self._sound:
             return []  # the row's partition is unknown, which is already reported
@@ -305,7 +305,7 @@ class _Inspection:
         found = []
         for rule, n in zip(rules, self._con.execute(f"SELECT {counts} FROM {relation}").fetchall()[0], strict=True):
             if n:
-                # Naming a row costs more than finding it, so name rows only for broken rules.
+                # Naming a row costs more than finding it, so only rows that break a rule are named.
                 label = label_of(schema.common(table))
                 example = self._value(f"SELECT min({label}) FROM {relation} WHERE {rule.found}")
                 found.append(_sentence(table, rule.broken, n, example))

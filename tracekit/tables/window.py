@@ -1,6 +1,6 @@
-"""Select part of a Trace, that is, some of its jobs with all rows that belong to them.
+"""Select part of a Trace: some jobs, with all their rows.
 
-The same rows are selected whether a table is one file or many. Partitions only reduce the number of files to read.
+The selection is the same whether a table is one file or many. Partitions only reduce the number of files to read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
 
 SIZE = "size"
-"""A selection key for jobs that is not a column but their size class."""
+"""A selection key that is not a column: the size class of jobs."""
 
 SIZES = {
     "0": "gpu_count = 0",
@@ -52,9 +52,9 @@ class Window:
     | capacity | of the cluster; none with `machines`, because a total or a quota covers the whole cluster |
     | rejects | all |
 
-    A job with an unknown submission is in no time window, rows without a known cluster belong to no cluster, and a job
-    with an unknown user belongs to no user. Selecting some of a cluster's jobs does not make the cluster smaller:
-    machines and their samples, events and quotas stay. Only a partition has machines of its own.
+    A job of unknown submission is in no time window, rows of unknown cluster belong to no cluster, and a job of unknown
+    user to no user. Selecting some of a cluster's jobs does not make the cluster smaller: its machines, samples, events
+    and quotas stay. Only a partition has its own machines.
     """
 
     start: datetime | None = None
@@ -168,7 +168,7 @@ class Window:
         start = None if self.start is None else _moment(self.start)
         end = None if self.end is None else _moment(self.end)
         if kind == "events":
-            # An event without a known end continues. An event of zero length counts at its beginning.
+            # An event of unknown end continues. An event of zero length counts at its beginning.
             after = f"(end_time IS NULL OR end_time > {start} OR start_time >= {start})"
             return ([after] if start else []) + ([f"start_time < {end}"] if end else [])
         return ([f"{kind} >= {start}"] if start else []) + ([f"{kind} < {end}"] if end else [])
@@ -202,7 +202,7 @@ def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """Convert a time to the form stored in tables, UTC without a time zone. A time without a zone is read as UTC."""
+    """Convert a time to the form in tables: UTC without a time zone. A time without a zone counts as UTC."""
     if moment is None or moment.tzinfo is None:
         return moment
     return moment.astimezone(UTC).replace(tzinfo=None)

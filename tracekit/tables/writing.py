@@ -1,7 +1,7 @@
 """Write a Trace's Parquet files for whole tables and for tables split into partitions.
 
-A table is split in one pass, in partition order, with one file open at a time. DuckDB sorts the rows and spills to
-disk, so many rows or thousands of partitions do not need much memory.
+A table is split in one pass, in partition order, with one open file. DuckDB sorts the rows and spills to disk, so even
+many rows and thousands of partitions need little memory.
 """
 
 from __future__ import annotations

@@ -163,9 +163,9 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
     assert "checkpoints: every" in done.stdout
     assert (out / "plan.svg").read_text().startswith("<svg")
     for more, says in (
-        (("--target", "p90<=1h"), "--target: applies only without --gang, which plans spares; omit one of them"),
-        (("--growth", "2"), "--growth: applies only without --gang"),
-        (("--node-cost", "0"), "--node-cost: applies only without --gang"),
+        (("--target", "p90<=1h"), "--target: does not apply to --gang, which plans spares; omit one of them"),
+        (("--growth", "2"), "--growth: does not apply to --gang"),
+        (("--node-cost", "0"), "--node-cost: does not apply to --gang"),
         (("--limit", "5"), "--limit: has no effect with --gang, which replays one job"),
         (("--workers", "2"), "--workers: has no effect with --gang"),
         (("--for", "size=8"), "--for: size=... and vc=... do not apply to --gang; use only cluster=NAME"),

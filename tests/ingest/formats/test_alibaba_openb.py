@@ -170,8 +170,7 @@ def test_of_several_pod_lists_the_default_one_is_read_and_said(ingest: Ingest, r
     assert [job["job_id"] for job in rows(trace, "jobs")] == ["p1"]
     assert [f.path for f in trace.manifest.files] == [DEFAULT]
     assert (
-        "pod lists are alternatives: read 'default', ignored gpuspec33 (choose with --option list=NAME)"
-        in trace.manifest.notes
+        "only one pod list is read: 'default', not gpuspec33 (choose with --option list=NAME)" in trace.manifest.notes
     )
     chosen = ingest(lists, options={"list": "gpuspec33"})
     assert [job["job_id"] for job in rows(chosen, "jobs")] == ["p2"]
@@ -203,7 +202,7 @@ def test_the_larger_node_list_is_read_and_said(ingest: Ingest, rows: Rows) -> No
         {"node_id": "n2", "cluster": "openb", "gpu_count": 0, "cpu_count": 96.0, "memory_gib": 1.0},
     ]
     chosen, left = "openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv"
-    assert f"node lists are alternatives: read the larger one, {chosen}, ignored {left}" in trace.manifest.notes
+    assert f"only the largest node list is read: {chosen}, not {left}" in trace.manifest.notes
 
 
 @pytest.mark.parametrize(("cells", "check"), [("1,1001", "unreadable_gpu_milli"), ("-1,1000", "unreadable_num_gpu")])

@@ -246,7 +246,7 @@ def test_a_start_in_the_doubled_hour_is_bounded_and_counted(
             "attempt": 0,
             "column": "start_time",
             "value": "2017-11-05 01:30:00",
-            "reason": "is a wall-clock time in the hour that a clock change doubles or skips",
+            "reason": "is a wall-clock time in the hour that a clock change repeats or skips",
             "earliest": "2017-11-05 08:30:00",
             "latest": "2017-11-05 09:30:00",
         }

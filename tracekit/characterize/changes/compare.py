@@ -62,7 +62,7 @@ class Resampled:
 
     @cached_property
     def telemetry(self) -> DayResamples:
-        """Resamples of the days with telemetry, which may differ from the days with submissions."""
+        """Resamples of the days with telemetry, which can differ from the days with submissions."""
         days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
@@ -113,7 +113,7 @@ class Scoped:
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
-        """Return the days and values of a column of daily sums; a day may occur several times."""
+        """Return the days and values of a column of daily sums. A day may occur several times."""
         period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
@@ -138,8 +138,8 @@ _ALIKE = 0.02
 def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
     """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
 
-    Two groups require five days of each kind in both periods, and about the same share of weekend days. If the shares
-    differ, so do the sums, and the resamples must reflect that.
+    Two groups need five days of each kind in both periods, and about the same share of weekend days. If the shares
+    differ, so do the sums, and the resamples must reflect this.
     """
     kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
@@ -167,13 +167,13 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
     )
     if "relative" in bases:
         yield (
-            "times count from the start of a trace, placed at 1970-01-01, so days are counted from that start and the"
-            " days of the week are unknown"
+            "times count from the start of the trace (shown as 1970-01-01), so days are counted from there and "
+            "weekdays are unknown"
         )
     if "shifted" in bases:
         yield "dates are shifted: hours and days of the week are correct, but the dates are not"
     if bases != {"absolute"} and not split:
-        yield "the times do not show which of the two periods came first"
+        yield "the times do not show which period came first"
     if before.timezone != after.timezone:
         yield f"days are in the time zone {before.timezone} before and {after.timezone} after"
     mixes = [float(_weekend(period).mean()) for period in sides]
@@ -181,7 +181,7 @@ def remarks(before: Period, after: Period, *, groups: int, split: bool) -> Itera
         yield "days are resampled within weekdays and within weekends"
     elif _dated(before, after) and abs(mixes[0] - mixes[1]) > _ALIKE:
         shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
-        yield f"weekend days make up {shares} of the days before and after, which alone may change the numbers"
+        yield f"weekend days make up {shares} of the days before and after; this alone may change the numbers"
     if not split and bases == {"absolute"}:
         if before.days[0] > after.days[-1]:
             yield "the period called 'before' is the later one"
@@ -204,7 +204,7 @@ def _left_out(before: Period, after: Period) -> list[str]:
 
 
 VCS = 50
-"""Maximum number of virtual clusters to compare; those with the most jobs are compared."""
+"""Maximum number of virtual clusters to compare, starting with the most jobs."""
 
 ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
 """Scopes of the rows that cover all size classes and virtual clusters."""
@@ -233,7 +233,7 @@ COLUMNS = (
 )
 """The columns of a comparison, except those that name the measure and the jobs.
 
-The observations of a daily sum are its jobs, and its days are all calendar days. For other measures, only days with an
+For a daily sum, the observations are jobs and all calendar days count. For other measures, only days with an
 observation count.
 """
 
@@ -354,7 +354,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
 
 
 def _mixed(*periods: Period) -> bool:
-    """Return whether there are jobs both with and without GPUs; if so, jobs with GPUs are compared first."""
+    """Return whether there are jobs both with and without GPUs. If so, jobs with GPUs are compared first."""
     classes = {name for period in periods for name in period.sums["gpu_class"].drop_nulls().unique()}
     return "0" in classes and len(classes) > 1
 
@@ -408,7 +408,7 @@ def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped])
 
 
 def _apart(row: dict[str, Any]) -> bool:
-    """Return whether the interval of a difference excludes 0; a small p-value alone does not make a change."""
+    """Return whether the interval of a difference excludes 0. A small p-value alone does not make a change."""
     low, high = row["difference_low"], row["difference_high"]
     return bool(low is not None and high is not None and (low > 0 or high < 0))
 

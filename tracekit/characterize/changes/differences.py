@@ -66,7 +66,7 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
     days : int array
         All days of the period.
     used : int array
-        Days with a job or sample. Empty days are also drawn, but all as one, so they cost no extra time.
+        Days with a job or sample. Empty days are also drawn, but as one, so they cost no extra time.
     groups : sequence of bool arrays, one value for each of `days`
         Groups of days that may replace each other.
     seed : sequence of int
@@ -93,9 +93,8 @@ def quantile(values: Floats, share: float) -> float:
 def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
     """Return a quantile of the values on the days of each resample, or NaN for a resample without values.
 
-    With up to 4,096 different values, the result is exact. With more, each value is first replaced by the mean of its
-    neighbours by rank, which are about one 4,096th of all values. The rank of a quantile is then off by at most 0.025
-    %.
+    With up to 4,096 different values, the result is exact. With more, each value is first replaced by the mean of
+    neighbours in rank (about 1/4,096 of all values), so the rank of a quantile is off by at most 0.025 %.
 
     Parameters
     ----------
@@ -124,8 +123,8 @@ def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
     ordered = np.sort(values)
     levels = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(levels) > most:
-        # Slices of about equal size each begin a level at their first value; slices with the same first value share
-        # one.
+        # Each of several slices of about equal size begins a level at its first value; slices with the same first value
+        # share one.
         firsts = np.unique(ordered[np.arange(most) * len(ordered) // most])
         codes = np.searchsorted(firsts, values, side="right") - 1
         return codes, np.bincount(codes, weights=values) / np.bincount(codes)
@@ -148,7 +147,8 @@ def _level_of(upto: Floats, weights: Floats, ranks: Floats) -> Ints:
 
 
 FEWEST_DAYS = 5
-"""Minimum days in a period for a verdict, as in the comparison of policies, because resampling needs enough blocks."""
+"""Minimum days in a period for a verdict, because resampling needs enough blocks. Comparisons of policies use the same
+number."""
 
 _LOST = 0.1
 """Maximum share of resamples without a value."""
@@ -157,11 +157,11 @@ _DUST = 1e-9
 """Relative changes below this are rounding errors."""
 
 RULE = (
-    "For the 95 % interval of the difference, whole days are resampled 1,000 times on each side. The interval runs"
-    " from the 2.5th to the 97.5th percentile of the differences; the interval of the relative change is computed in"
-    " the same way. With few days, the interval is somewhat too narrow, and the p-value corrects for that. The p-value"
-    " compares the difference with its spread over the resamples by Student's t, with one observation per day: once"
-    " with a variance for each side (Welch) and once with one variance for both. The larger p-value counts. The false"
+    "For the 95 % interval of the difference, whole days are resampled 1,000 times on each side. The interval runs "
+    "from the 2.5th to the 97.5th percentile of the differences; relative changes are treated in the same way. With "
+    "few days, the interval is somewhat too narrow, which the p-value corrects. The p-value compares the difference "
+    "with its spread over the resamples by Student's t, with one observation per day: once with a variance for each "
+    "side (Welch) and once with a common variance. The larger p-value counts. The false"
     " discovery rate over all rows, including size classes and {tenant.spelled_many}, is limited to 5 % (Benjamini and"
     " Hochberg, 1995). changed means that the adjusted p-value is at most 0.05 and that the interval of the difference"
     " excludes 0. noise means that the difference may be due to chance. too little data means that a side has fewer"
@@ -199,7 +199,7 @@ def difference(before: Estimate, after: Estimate) -> dict[str, float | None]:
     ends: tuple[float | None, float | None] = (None, None)
     relative_ends, p_value = ends, None
     if value is not None and min(before.days, after.days) >= FEWEST_DAYS:
-        # A very long period has fewer resamples; both periods then use the smaller number.
+        # Very long periods have fewer resamples; both periods use the smaller number.
         n = min(len(before.resampled), len(after.resampled))
         old, new = before.resampled[:n], after.resampled[:n]
         ends = _ends(new - old)

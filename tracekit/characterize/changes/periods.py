@@ -1,7 +1,7 @@
-"""The measures compared between periods, computed from daily sums over jobs and from single jobs' values.
+"""The measures compared between periods, computed from daily sums and from values of single jobs.
 
-A job belongs to the day of its submission, including everything that it did later. A telemetry sample belongs to the
-day on which it was taken. Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
+A job, with all later events, belongs to the day of its submission. A telemetry sample belongs to the day it was taken.
+Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PeriodMeasure:
     bottom: str = ""
     """The column whose sum divides a ratio."""
     counts: str = "jobs"
-    """The column that counts the observations of a sum or a ratio; a quantile counts its values."""
+    """The column that counts the observations of a sum or ratio. A quantile counts its values."""
     share: float = 0.5
     """The quantile to compute [0..1]."""
     needs: tuple[str, ...] = ("arrivals",)
@@ -62,7 +62,7 @@ class PeriodMeasure:
     where_seen: bool = False
     """Whether the measure is omitted if its sum is 0 in both periods."""
     rare: bool = False
-    """Whether few sources record the measure; if so, no note reports that it is missing from both periods."""
+    """Whether few sources record the measure. No note then reports that both periods lack it."""
 
 
 _STATUSES = ("arrivals", "statuses")
@@ -90,7 +90,7 @@ MEASURES = (
         "GPU-hours/day",
         "a day",
         "gpu_hours",
-        "GPU-hours of the jobs submitted, over all their attempts, whenever these ran / calendar days",
+        "GPU-hours of all attempts of the submitted jobs, whenever they ran / calendar days",
         "view job_gpu_hours",
         needs=("arrivals", "gpu_count"),
         by_vc=True,
@@ -202,7 +202,7 @@ MEASURES = (
         rare=True,
     ),
 )
-"""The measures over all jobs, in the order in which they are listed."""
+"""The measures over all jobs, in display order."""
 
 CLASS_SHARE = PeriodMeasure(
     "share of all jobs",
@@ -333,7 +333,7 @@ class Period:
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
     def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
-        """Return the part of the period whose days meet a condition; `keep` gets the day's expression."""
+        """Return the part of the period whose days meet a condition. `keep` receives the day's expression."""
         rows = keep(pl.col("day"))
         return replace(
             self,

@@ -35,7 +35,7 @@ class DuckdbEngine(Engine):
     name = "duckdb"
 
     def check(self, query: Query, *, locked: bool) -> None:
-        """Accept every query; a query that DuckDB cannot run fails later with DuckDB's message."""
+        """Accept every query. If DuckDB cannot run one, it fails later with DuckDB's message."""
 
     def timeline(
         self,
@@ -129,7 +129,7 @@ _TEXT_KINDS = frozenset(
         "variant",
     }
 )
-"""Types that Polars or the output files cannot represent; their values become text, as DuckDB prints them."""
+"""Types that Polars or the output files cannot represent. Their values become text, as DuckDB prints them."""
 
 _NESTED = frozenset({"array", "list", "map", "struct"})
 
@@ -155,7 +155,7 @@ def _readable(found: duckdb.DuckDBPyRelation, query: Query) -> duckdb.DuckDBPyRe
 
 
 def _limited_frame(asked: Asked, limit: int | None) -> pl.DataFrame:
-    """Return the rows, read in batches so that too large a result is rejected before it fills the memory."""
+    """Return the rows, read in batches, so that a result that is too large is rejected before it fills the memory."""
     import polars as pl
     import pyarrow as pa  # before the memory is limited
 
@@ -181,7 +181,7 @@ def _is_foreign(kind: DuckDBPyType) -> bool:
 
 
 def _with_dates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame, with DuckDB's text for columns that have a date that is infinite or outside years 1 to 9999.
+    """Return the frame, with DuckDB's text for columns with a date that is infinite or outside the years 1 to 9999.
 
     Python has no such dates, and Polars cannot print infinite ones.
     """
@@ -222,7 +222,7 @@ def _sql_name(name: str) -> str:
 def _with_line(
     con: duckdb.DuckDBPyConnection, query: Query, values: Mapping[str, Value], error: duckdb.Error
 ) -> duckdb.Error:
-    """Return the error that EXPLAIN raises, because relations omit the line number for names they cannot resolve."""
+    """Return the error that EXPLAIN raises. Relations omit the line number for names they cannot resolve."""
     import duckdb
 
     try:

@@ -25,7 +25,7 @@ __all__ = ["Asked", "Engine"]
 
 @dataclass(frozen=True)
 class Asked:
-    """A query that is ready for an engine, with its parameters bound and its timelines known."""
+    """A query ready for an engine, with bound parameters and known timelines."""
 
     query: Query
     trace: Trace
@@ -40,7 +40,7 @@ class Asked:
     limits: Limits = NO_LIMITS
     """The limits of the question."""
     own_process: bool = False
-    """Whether this process answers only this question; if so, its memory may be limited."""
+    """Whether this process answers only this question, so that its memory may be limited."""
 
 
 class Engine(ABC):
@@ -79,7 +79,7 @@ class Engine(ABC):
 
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:
-        """Reject, before any work starts, a query that this engine cannot answer as DuckDB does.
+        """Reject a query that this engine cannot answer like DuckDB, before any work starts.
 
         Parameters
         ----------
@@ -132,5 +132,5 @@ class Engine(ABC):
         """
 
     def notes(self, query: Query) -> tuple[str, ...]:  # noqa: ARG002 -- others look at the query
-        """Return caveats about this engine's answer; there are none for DuckDB."""
+        """Return caveats about this engine's answer. DuckDB has none."""
         return ()

@@ -30,14 +30,14 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 _NEAR = 0.05
-"""How far the covered share may be from the level before the answer warns; our choice."""
+"""Difference between the covered share and the level from which the answer warns (our choice)."""
 _STALE_S = 86_400
-"""A queue from a time that is further from the end of the log is noted [s]; our choice."""
+"""Difference between the queue's time and the end of the log from which a note is written [s] (our choice)."""
 _FAR_LONGER = 2.0
-"""A queue is extrapolated if its work, plus 10 minutes, is more than this many times that of all similar jobs; our
-choice."""
+"""A prediction is extrapolated if the work ahead, plus 10 minutes, exceeds that of every similar job by this factor
+(our choice)."""
 _FEWEST_CHECKED = 30
-"""The covered share of a queue length is reported from this number of waits on; our choice."""
+"""Minimum number of waits to report the covered share of a queue length (our choice)."""
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,33 @@ class ExpectedWait:
     given_up: tuple[str, ...]
     """Names of the attributes that were dropped because too few jobs share them."""
     jobs: int
-    """Number of similar jobs that are used, which are those that met the most similar queue."""
+    """Number of similar jobs used: those with the most similar queue."""
     waiting: int
-    """Number of these jobs that have not started; their wait so far is a lower bound."""
+    """Number of these jobs that have not started. Their wait so far is a lower bound."""
     since: dt.datetime | None
     """Time at which the first similar job began to wait [UTC]."""
     asked: dt.datetime
     """The time for which the prediction is made: the end of the log, or the time of the queue [UTC]."""
     ahead_jobs: int
-    """Number of waiting jobs of the cluster that are ahead; GPU jobs for a GPU job, otherwise the others."""
+    """Number of waiting jobs ahead in the cluster: GPU jobs for a GPU job, otherwise the others."""
     ahead_gpus: float | None
     """GPUs that these jobs need, or None for a job without GPUs."""
     ahead_gpu_hours: float | None
     """These GPUs times the time limits of the jobs [GPU*h], or None if the log records no limits."""
     cluster_gpus: float | None
-    """GPUs of the cluster, or the most that its jobs used at once if its nodes are unknown."""
+    """GPUs of the cluster, or if its nodes are unknown, the most that its jobs used at once."""
     free_gpus: float | None
     """Free GPUs on the nodes on which the job may run, or None if these are unknown."""
     fits: bool | None
-    """Whether these free GPUs are enough for the job and lie on the fewest nodes that can hold it."""
+    """Whether these free GPUs are enough for the job, on the fewest nodes that can hold it."""
     extrapolated: bool
-    """Whether more than twice as much work is ahead as any of the similar jobs met."""
+    """Whether more than twice as much work is ahead as for any similar job."""
     level: float
     """Share of the waits that the interval should cover."""
     low_s: float | None
     """Lower end of the interval [s], or None if too few jobs are similar."""
     high_s: float | None
-    """Upper end of the interval [s], or None as above or if so many jobs still wait that it is unknown."""
+    """Upper end of the interval [s], or None as above, or if too many jobs still wait to know it."""
     quantiles_s: dict[float, float | None]
     """Quantiles of the wait by share [s], corrected like the ends of the interval, or None if unknown."""
     at_once_share: float | None
@@ -87,7 +87,7 @@ class ExpectedWait:
     covered_share: float | None
     """Share of these jobs whose wait fell within the interval, as in queuing/expected_wait_backtest."""
     alike_checked: int
-    """Number of these jobs that met a queue of the same length class."""
+    """Number of these jobs with a queue of the same length class."""
     alike_covered_share: float | None
     """The covered share of these, or None if there are fewer than 30."""
     notes: tuple[str, ...] = ()
@@ -247,7 +247,7 @@ def expected_wait(
         raise QueryError("the trace has no job with a known wait", where=opened.path)
     if gpus is None and jobs["gpu_class"].null_count() < jobs.height:
         raise UsageError(
-            "is missing, but the log records the GPUs of jobs", where="gpus", hint="give the number of GPUs of the job"
+            "is missing, but the log records the GPUs of jobs", where="gpus", hint="give the job's number of GPUs"
         )
     asked = {
         "account": _known(jobs, "account", account, "account"),
@@ -280,7 +280,7 @@ def expected_wait(
 
 
 def _queue_notes(queue: Queue, jobs: pl.DataFrame, end: int) -> list[str]:
-    """Return sentences about what the queue leaves open."""
+    """Return notes on what is unknown about the queue."""
     notes = list(queue.notes)
     known = set(jobs["partition"].drop_nulls().str.split(",").explode())
     new = queue.jobs.filter(~pl.col("partitions").list.eval(pl.element().is_in(list(known))).list.any()).height
@@ -315,7 +315,7 @@ def _predicted(
     recent = numbered.filter(size & (pl.col("since") > asked_us - int(lately.days * 86_400_000_000)))
     given = [name for name in STEPS if asked[name] is not None]
     kept: list[str] = given
-    # As in the backtest, an attribute that is not asked for is dropped without a choice.
+    # As in the backtest, attributes that are not given are always dropped.
     for dropped in range(len(STEPS) + 1):
         kept = [name for name in given if name in STEPS[dropped:]]
         like = recent.filter(pl.all_horizontal(pl.lit(value=True), *(pl.col(n) == asked[n] for n in kept)))

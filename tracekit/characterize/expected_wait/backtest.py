@@ -1,7 +1,7 @@
-"""Predict each job's wait in turn from the data known when the job began to wait, and check the prediction.
+"""Predict each job's wait in turn, from data known when the job began to wait, and check the prediction.
 
-The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that has waited for an hour and
-is still waiting counts as a wait of more than an hour and adds no further information.
+The waits of similar jobs are estimated by the method of Kaplan and Meier (1958): a job that still waits after an hour
+counts as a wait of more than an hour.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LONGEST_US = 2.0**61
 class Waits:
     """The waits of the similar jobs, with one row for each question, scaled to the work ahead at the question's moment.
 
-    The place of a wait is its rank, which is the number of the n jobs that waited at most as long. The quantile p is at
-    place p (n + 1), as is usual for predicting the next of n similar values, and is interpolated between two waits.
+    The place of a wait is its rank: how many of the n jobs waited at most as long. The quantile p is at place p (n +
+    1), as usual for predicting the next of n similar values, interpolated between two waits.
     """
 
     places: Floats
@@ -50,7 +50,7 @@ class Waits:
     def quantile(self, row: int, share: float) -> float:
         """Return the wait that this share of the jobs does not exceed [us], or infinity if unknown."""
         n = self.count[row]
-        # No wait beyond the longest is known, so all higher quantiles equal the longest wait.
+        # No wait above the longest is known, so all higher quantiles equal it.
         place = min(share * (n + 1), n)
         if place <= 0:
             return 0.0
@@ -80,7 +80,7 @@ class Waits:
 
 
 def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools, scale: Floats | float = 1.0) -> Waits:
-    """Return the waits as they were known at the moments of the questions.
+    """Return the waits known at the time of each question.
 
     Parameters
     ----------
@@ -115,23 +115,23 @@ def waits_of(rows: Ints, moments: Ints, since: Ints, until: Ints, started: Bools
 
 # Correct the ends of the interval after every outcome.
 #
-# Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): an end lies at a share of the earlier waits. This share
-# moves a little outwards after a miss and a little inwards otherwise. Over time, the rate of misses becomes the allowed
-# rate, however the waits behave. Each end learns separately. An outcome is learned as soon as it is known: when the job
-# starts if its wait is within the interval, and when the upper end has passed if its wait is longer.
+# Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021): an end is at a share of the earlier waits. This share
+# moves a little outwards after a miss and a little inwards otherwise. Over time, the miss rate approaches the allowed
+# rate, regardless of how waits behave. Each end learns separately. An outcome is learned as soon as it is known: when
+# the job starts, or when its wait exceeds the upper end.
 
 GAIN = 0.05
 """Distance that an end moves after a miss, as a share of the earlier waits. Gibbs and Candes use 0.005 for series of
 many thousands of values; logs of a few hundred jobs need a larger step to learn in time."""
 _QUICK, _LEAST = 300, 0.2
-"""After this many outcomes, the steps shrink with each further outcome, down to this part of the first step. A few
-misses in a row then have little effect on an interval. Decaying steps keep the share of misses correct (Angelopoulos,
-Barber and Bates, ICML 2024); they do not shrink to 0, because waits may drift."""
+"""After this many outcomes, the steps shrink with each further outcome, down to this fraction of the first step. A few
+misses in a row then have little effect. Decaying steps keep the share of misses correct (Angelopoulos, Barber and
+Bates, ICML 2024); they do not shrink to 0, because waits may drift."""
 
 
 @dataclass
 class Ends:
-    """The shares of the earlier waits at which the interval's ends lie, for jobs of one cluster and size class."""
+    """The shares of earlier waits at the interval's ends, for jobs of one cluster and size class."""
 
     low: float
     high: float
@@ -151,13 +151,13 @@ class Prediction:
     low_share: float
     high_share: float
     from_zero: bool
-    """Whether the interval begins at 0; if so, no wait lies below it."""
+    """Whether the interval begins at 0, so that no wait is below it."""
 
     def misses(self, wait_us: float, between: tuple[float, float]) -> tuple[float, float]:
         """Return the parts of a wait below and above the interval: 0, 1, or a share if the wait equals an end.
 
-        If many waits are equal, an end may fall among them, and the waits beyond it count as missed. Breaking ties at
-        random gives the same result on average (Czado, Gneiting and Held, Biometrics 2009).
+        If many waits are equal, an end may fall among them, and the waits beyond it count as missed. On average,
+        breaking ties at random gives the same result (Czado, Gneiting and Held, Biometrics 2009).
         """
         first, last = between
         below = float(wait_us < self.low_us)
@@ -191,7 +191,7 @@ class Learner:
         """
         ends = self.ends_of(group)
         if fits or waits.at_once(row) > (1 - self.level) / 2 + 1e-9:
-            # The job may start at once. No wait lies below the interval, so all allowed misses may lie above it.
+            # The job may start at once. No wait is below the interval, so all allowed misses may be above it.
             return Prediction(0.0, waits.quantile(row, ends.top), 0.0, ends.top, from_zero=True)
         low = waits.quantile(row, ends.low)
         if math.isinf(low):
@@ -199,7 +199,7 @@ class Learner:
         return Prediction(low, max(low, waits.quantile(row, ends.high)), ends.low, ends.high, from_zero=False)
 
     def share_of(self, group: int, predicted: Prediction, share: float) -> float:
-        """Return the share of the earlier waits for a quantile, moved as far as the neighbouring ends.
+        """Return the share of earlier waits for a quantile, shifted like the neighbouring ends.
 
         This keeps the quantiles consistent with the interval.
         """
@@ -231,7 +231,7 @@ class Learner:
 
 
 _AT_ONCE = 512
-"""Number of questions whose waits are sorted together, to be fast in numpy and use little memory."""
+"""Number of questions whose waits are sorted together, which is fast in numpy and needs little memory."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Backtest:
 
 
 def group_of(always: tuple[str | None, str | None], states: States, job: int) -> tuple[object, ...]:
-    """Return the group in which the interval of a job learns: cluster, size class and class of the state."""
+    """Return the learning group of a job's interval: cluster, size class and class of the state."""
     return (*always, *states.cell(job))
 
 

@@ -1,4 +1,4 @@
-"""The waits of a log's jobs, and the earlier jobs whose requests agree with each job's in all or most parts."""
+"""The waits of a log's jobs, and for each job the earlier jobs with the same or a similar request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Ints
 
 LIMITS_S = (3600, 14400, 86400)
-"""Upper bounds of the time limit classes [s]; these matter because backfilling favours short jobs."""
+"""Upper bounds of the time limit classes [s]. They matter because backfilling favours short jobs."""
 
 
 def limit_class(seconds: str) -> str:
@@ -34,15 +34,15 @@ def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
 
 
 def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
-    """Return one row for each job with a known wait, or a known lower bound, in the order in which the waits began.
+    """Return one row for each job with a known wait, or a known lower bound, ordered by the start of the wait.
 
     Returns
     -------
     polars.DataFrame
         The columns job_id, gpu_class and class_order. The job's request: cluster, place (the partition, or the VC if
         there are no partitions), gpu_model, qos, gpu_count, limit_class, account, partition, limit_s. The wait from
-        since to until [us], which ended with a start if `started`. Otherwise, the job still waits at the end of the log
-        if `going_on`, or it left the queue. A job that started ended at `ended` [us], or at the end of the log.
+        since to until [us], which ended with a start if `started`. Otherwise the job still waits at the end of the log
+        (`going_on`), or left the queue. A job that started ended at `ended` [us], or at the end of the log.
     list of Note
         The excluded jobs.
     """
@@ -82,7 +82,7 @@ STEPS = ("account", "limit_class", "gpu_count", "qos", "gpu_model", "place")
 order."""
 
 _MINOR = 2
-"""Number of STEPS, from the first, that matter less than the state of the queue."""
+"""Number of STEPS at the beginning that matter less than the state of the queue."""
 
 WORDS = {
     "cluster": "cluster",
@@ -103,21 +103,21 @@ class Lately:
     least: int = 20
     """Minimum number of similar jobs for a prediction."""
     most: int = 100
-    """Maximum number of similar jobs that are used, which are those in the most similar states."""
+    """Maximum number of similar jobs used: those in the most similar states."""
     among: int = 400
-    """Maximum number of similar jobs of which these are chosen; the latest are."""
+    """Maximum number of similar jobs to choose from: the latest."""
     days: float = 56
     """Maximum age of the beginning of a similar job's wait [d]."""
 
     def used(self, similar: Ints) -> Ints:
-        """Return how many of a number of similar jobs are used: half, but at least `least` and at most `most`."""
+        """Return how many of these similar jobs are used: half, but at least `least` and at most `most`."""
         return np.clip(similar // 2, min(self.least, self.most), self.most)
 
     def needed(self, dropped: int) -> int:
         """Return how many jobs must be similar if this number of STEPS is dropped.
 
-        The state of the queue says more about a wait than account and time limit class, so these are dropped unless as
-        many jobs agree in them as can be used.
+        The state of the queue says more about a wait than account and time limit class, so these are dropped unless
+        enough jobs agree in them.
         """
         return max(self.most, self.least) if dropped < _MINOR else self.least
 
@@ -149,7 +149,7 @@ class Likeness:
 def likeness(jobs: pl.DataFrame, lately: Lately) -> Likeness:
     """Return the earlier jobs similar to each job; `jobs` must be sorted by since.
 
-    Only jobs that began to wait strictly earlier count, so jobs submitted together do not inform each other.
+    Only jobs that began to wait strictly earlier count, so jobs submitted together do not affect each other.
     """
     n = jobs.height
     since = jobs["since"].to_numpy()
@@ -180,7 +180,7 @@ def _places_of(code: Ints, moment: Ints, bound: Ints) -> Ints:
     """Return, for each place, the first place with the same code whose moment is not before `bound`."""
     if not len(code):
         return np.zeros(0, dtype=np.int64)
-    # Code and moment are combined into one number, so one search finds all places; ranks keep the number small.
+    # Code and moment form one number, so a single search finds all places. Ranks keep the number small.
     moments, rank = np.unique(moment, return_inverse=True)
     width = len(moments) + 1
     return np.searchsorted(code * width + rank, code * width + np.searchsorted(moments, bound))

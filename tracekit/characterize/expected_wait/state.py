@@ -1,8 +1,8 @@
 """The state of the queue when a job begins to wait: the jobs ahead, the work that they need, and the free GPUs.
 
-Only facts of that moment count, so a state can be computed for every job of a log, and for a job that is submitted now.
-A job competes with the jobs of its cluster, which is a pool if partitions divide the cluster. GPU jobs compete with GPU
-jobs. Jobs without GPUs, and jobs of unknown size, compete with each other and count as one place each.
+The state uses only facts known at that moment, so it can be computed for every job in a log, and for a job submitted
+now. A job competes with the jobs of its cluster (or pool, if partitions divide the cluster). GPU jobs compete with GPU
+jobs. CPU jobs and jobs of unknown size compete with each other, and need one place each.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tracekit.tables.live_queue import Queue
 
 LOADS = (0.0, 0.1, 0.5, 1.5)
-"""Upper bounds of the classes of queue length: places that the jobs ahead need, divided by all places; our choice.
-Nobody waits in the first class."""
+"""Upper bounds of the queue length classes: places needed by the jobs ahead, divided by all places (our choice). In the
+first class, no job is ahead."""
 
 _LEAST_WORK_S = 600.0
 """Two states with less work ahead than this hardly differ [s]; our choice."""
@@ -41,15 +41,15 @@ _AN_HOUR = 3600.0
 BEYOND_US = 3_600_000_000
 """How long after the end of the log its running and waiting jobs still count [us]; any time above 0."""
 _FIT_APART = 3.0
-"""Distance between a state in which the job fits and one in which it does not, as the natural logarithm of a ratio of
-work; our choice. The work must differ 20-fold to count as much."""
+"""Distance between states in which the job fits and does not fit, as the natural logarithm of a ratio of work (our
+choice). It equals a 20-fold difference in work."""
 
 
 ROOM_TABLES = ("attempts", "placements", "nodes", "node_events", "gpu_utilization")
 """Tables that a connection needs for `Room.read`; they may be empty."""
 
 _TIE = 1e-9
-"""Distance that a candidate gets for each later one, which orders equally similar states."""
+"""Distance added for each later candidate, to order equally similar states."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Room:
         return nodes_of_job(self.nodes, self.partitions, cluster, partition)
 
     def with_use(self, used: Mapping[str, float]) -> Room:
-        """Return the room in which these GPUs of each node are in use all the time, and no others."""
+        """Return the room with these GPUs of each node in use all the time, and no others."""
         nodes = {}
         for cluster, pool in self.nodes.items():
             left = [
@@ -97,7 +97,7 @@ STATE = ("ahead_jobs", "ahead_gpus", "ahead_s", "places", "fits")
 def with_states(jobs: pl.DataFrame, room: Room, least_places: Mapping[str, float] | None = None) -> pl.DataFrame:
     """Add the state in which each job began to wait.
 
-    A job of the same moment is not ahead, even if it starts at this moment. Its GPUs do not count as used.
+    A job submitted at the same moment is not ahead, even if it starts then, and its GPUs do not count as used.
 
     Parameters
     ----------
@@ -107,17 +107,16 @@ def with_states(jobs: pl.DataFrame, room: Room, least_places: Mapping[str, float
     room : Room
         The nodes.
     least_places : mapping, optional
-        The places of GPU jobs and of other jobs (keys 'gpus' and 'jobs') that are known from elsewhere. They count only
-        if the nodes are unknown.
+        Known places of GPU jobs and of other jobs (keys 'gpus' and 'jobs'), used only if the nodes are unknown.
 
     Returns
     -------
     polars.DataFrame
         With five more columns. ahead_jobs: the number of waiting jobs ahead. ahead_gpus: the places that they need,
         which are GPUs for GPU jobs, and one for each other job. ahead_s: their work, which is places times time limit,
-        divided by all places [s]. A job without a limit counts with the mean limit of the jobs before it, or with an
-        hour if none has a limit. places: the GPUs of the nodes, or else the most places in use at once so far. fits:
-        whether a GPU job fits on the fewest free nodes; NULL if the nodes are unknown, and for other jobs.
+        divided by all places [s]. A job without a limit gets the mean limit of earlier jobs, or an hour if none has a
+        limit. places: the GPUs of the nodes, or else the most places in use at once so far. fits: whether a GPU job
+        fits on the fewest free nodes; NULL if the nodes are unknown, and for other jobs.
     """
     of_gpus = (jobs["gpu_count"].fill_null(0) > 0).to_numpy()
     need = np.where(of_gpus, jobs["gpu_count"].fill_null(0).to_numpy(), 1.0)
@@ -135,7 +134,7 @@ def with_states(jobs: pl.DataFrame, room: Room, least_places: Mapping[str, float
             rows = np.flatnonzero(member & (of_gpus == kind))
             if not len(rows):
                 continue
-            # In half microseconds, a job waits from just after its beginning until just after its start.
+            # In half microseconds, a job waits from just after its submission until just after its start.
             asked, begins, ends = 2 * since[rows], 2 * since[rows] + 1, 2 * left[rows] + 1
             for name, weight in zip(STATE[:3], (np.ones(jobs.height), need, work), strict=True):
                 columns[name][rows] = Steps.of_intervals(begins, ends, weight[rows]).at(asked)
@@ -166,7 +165,7 @@ def _fits(jobs: pl.DataFrame, rows: Ints, cluster: str | None, room: Room, fits:
 
 @dataclass(frozen=True)
 class Question:
-    """The job whose wait is to be predicted, with the state of the queue in which it is submitted."""
+    """The job whose wait is predicted, and the state of the queue at its submission."""
 
     jobs: pl.DataFrame
     """The jobs of the log with their states, and the job in the last row."""
@@ -287,7 +286,7 @@ class States:
         )
 
     def cell(self, job: int) -> tuple[int, bool]:
-        """Return the class of a job's state, in which the intervals learn apart from other states."""
+        """Return the class of a job's state. Intervals learn separately in each class."""
         return int(self.load[job]), bool(self.fits[job])
 
     def nearest(self, jobs: Ints, candidates: Ints, lately: Lately) -> Ints:
@@ -308,7 +307,7 @@ class States:
         apart = np.abs(self.work[candidates] - self.work[jobs, None])
         apart += _FIT_APART * (self.fits[candidates] != self.fits[jobs, None])
         there = candidates >= 0
-        # Of equally similar candidates, the latest count, which come last.
+        # Of equally similar candidates, use the latest, which come last.
         apart += _TIE * np.arange(candidates.shape[1])[::-1]
         apart[~there] = np.inf
         if lately.most < candidates.shape[1]:

@@ -1,4 +1,4 @@
-"""Find the root cause of a failure in a log that is read as a stream in bounded memory.
+"""Find the root cause of a failure in a log, streamed in bounded memory.
 
 A line ends at a line feed or a carriage return, so a progress bar becomes many short lines. Line numbers count line
 feeds. In a line longer than 32 KiB, only the first and the last 16 KiB are searched.
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
 
 # Find the best rule that matches in a block of lines, and its first or last matching line.
 #
-# For each signature we know some literals, at least one of which occurs in every matching line (see below). Polars
-# searches for all literals in one pass. Only lines that contain a literal are matched, and only against the signatures
-# that may match them.
+# Each signature has some literals, and every matching line contains at least one of them (see below). Polars searches
+# for all literals in one pass. Only lines with a literal are matched, and only against signatures that may match.
 
-# Find literals for a regular expression, so that every match contains at least one of them.
+# Find literals for a regular expression such that every match contains at least one of them.
 #
-# Logs are first searched for a few literals; the expressions are then matched only against lines that contain one.
-# Syntax that the parser does not understand gives no literal, but never a wrong one.
+# Logs are first searched for a few literals; expressions are matched only against lines that contain one. Syntax that
+# the parser does not understand gives no literal, never a wrong one.
 
 _SHORTEST = 3
 """Minimum length of a literal worth searching for [characters]."""
@@ -60,7 +59,7 @@ _TOKEN = re.compile(
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    r"""Return lower-case literals, at least one of which occurs in every match of `pattern`.
+    r"""Return lower-case literals such that every match of `pattern` contains at least one.
 
     Returns
     -------
@@ -124,7 +123,7 @@ _BOUNDED = re.compile(r"\.\{\d+,\d+\}")
 _COLOUR = r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 _COLOUR_BYTES = re.compile(_COLOUR.encode())
 _FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().replace(b"\r", b"\n"))
-"""Maps each byte of a log for the literal search: lower case, one kind of line break, ASCII only."""
+"""Byte map for the literal search: lower case, one kind of line break, ASCII only."""
 
 
 class RuleMatch(NamedTuple):
@@ -143,7 +142,7 @@ class _Signature(NamedTuple):
     rank: int
     pattern: str
     looser: str
-    """The expression without bounds on repetition, which compiles faster and matches at least the same lines."""
+    """The expression without bounds on repetition. It compiles faster and matches at least the same lines."""
     texts: frozenset[str]
     """Literals to search for; if empty, the signature is matched against every line."""
 
@@ -173,7 +172,7 @@ class Searcher:
             Only rules with a lower rank are searched.
         tail : bool
             Whether the block is the end of a log plus a line break. If so, only rules for the end of a log are
-            searched, and others only with `after`.
+            searched, plus others if `after` is given.
         after : int, optional
             Position in the block at which the job reported success [bytes]. Only later lines count, except lines that
             match the book's `parting`.
@@ -323,7 +322,7 @@ class LogFinding:
 
     hit: Hit | None
     ends_well: bool
-    """Whether a line near the end reports success that no later line contradicts."""
+    """Whether a line near the end reports success and no later line contradicts it."""
     failure_sign: bool
     """Whether a line near the end reports that something went wrong."""
     bytes: int
@@ -339,7 +338,7 @@ class Classifier:
         self._tail = max(_END, *((rule.within_last_kib or 0) << 10 for rule in book.rules), 0)
 
     def classify(self, stream: _Readable, chunk: int = CHUNK) -> LogFinding:
-        """Read a log to its end and return the finding, which does not depend on `chunk`.
+        """Read a log to its end and return the finding. It does not depend on `chunk`.
 
         Parameters
         ----------

@@ -50,7 +50,7 @@ _PATTERNS = (
 """Patterns of log names. With a Trace, the first pattern that gives one of its jobs is used."""
 
 _ATTEMPT_FIRST = 8
-"""The pattern that reads a number after '_' or '.' as the attempt, which is tried before the plain name."""
+"""The pattern that reads a number after '_' or '.' as the attempt. It is tried before the plain name."""
 
 
 class Owner(NamedTuple):
@@ -67,7 +67,7 @@ class LogFile:
 
     path: Path
     name: str
-    """The path from the given folder on, including the folder's name, with '/' between the parts."""
+    """The path below the given folder, including the folder's name, with '/' between the parts."""
     owners: tuple[Owner, ...]
     """The trials that the log may belong to, most likely first."""
     bytes: int
@@ -88,8 +88,8 @@ class LogNames:
     Parameters
     ----------
     pattern : str, optional
-        A regular expression with the named group `job_id`, and optionally `attempt`. It is searched in the path from
-        the given folder on, without an ending such as .gz. By default tracekit's own patterns are used.
+        A regular expression with the named group `job_id`, and optionally `attempt`. It is matched against the path
+        below the given folder, without an ending such as .gz. By default tracekit's own patterns are used.
 
     Raises
     ------
@@ -142,7 +142,7 @@ class LogNames:
 def find_logs(source: Path, names: LogNames) -> LogSet:
     """Return the logs at or below `source`, sorted by name.
 
-    Links are not followed, so no log is read twice, and no log outside the folder is read.
+    Links are not followed, so logs are not read twice, and only logs inside the folder are read.
 
     Raises
     ------

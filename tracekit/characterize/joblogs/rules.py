@@ -1,8 +1,8 @@
 """The rules that find the reason for a failure, from rules.toml and the user's own files.
 
-A rules file is a list of `[[rule]]` tables in the order in which the rules are tried, root causes first. The keys are
-the fields of `LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which
-comes with pyarrow and never backtracks, so no rule and no log can make it slow.
+A rules file is a list of `[[rule]]` tables in the order of matching, root causes first. The keys are the fields of
+`LogRule`; `docs/classify-logs.md` explains them with examples. Expressions are matched by RE2, which comes with pyarrow
+and never backtracks, so no rule and no log can make it slow.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class RuleBook:
     ignore: tuple[str, ...] = ()
     """A line that matches one of these expressions is never a hit."""
     ends_well: tuple[str, ...] = ()
-    """Expressions for a line near the end of a log which shows that the job succeeded despite earlier hits."""
+    """Expressions for a line near the end of a log that shows success despite earlier hits."""
     parting: tuple[str, ...] = ()
-    """Expressions for a line that, after one of `ends_well`, is neither a hit nor a sign of failure."""
+    """Expressions for lines that, after one of `ends_well`, are neither hits nor signs of failure."""
     failure_signs: tuple[str, ...] = ()
     """Expressions for a line near the end of a log that shows a failure, but not its reason."""
 

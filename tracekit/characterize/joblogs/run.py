@@ -93,7 +93,7 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
-    """Add the failures table to a Trace and return the Trace; an existing table is replaced completely or not at all.
+    """Add the failures table to a Trace and return the Trace. An existing table is replaced completely or not at all.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
 
 
 def _grouped(files: Iterable[LogFile], trial_of: Callable[[Owner], TrialLogs | None]) -> tuple[list[TrialLogs], int]:
-    """Return the trials of logs, each from the most likely owner with a trial, and the number of logs without one."""
+    """Return the trials of logs, each with its most likely owner, and the number of logs without a trial."""
     found: dict[tuple[str, int | None], TrialLogs] = {}
     without = 0
     for file in files:
@@ -252,7 +252,7 @@ class KnownJobs:
         if number not in attempts:
             return None
         status = attempts[number].status
-        # Without its own status, the last attempt ended like the job; an earlier attempt is judged by its log.
+        # Without its own status, the last attempt ended like the job. An earlier attempt is judged by its log.
         return TrialLogs(
             owner.job_id, number, attempts[number].end, job.status if status is None and number == last else status
         )

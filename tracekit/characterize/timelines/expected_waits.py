@@ -45,7 +45,7 @@ EXPECTED_WAITS = TimelineTable(
     also=ROOM_TABLES,
     params=(
         Param("level", 0.8, "share of the waits that an interval should cover"),
-        Param("window", 100, "maximum number of similar jobs to use, those in the most similar states of the queue"),
+        Param("window", 100, "maximum number of similar jobs to use (those with the most similar queues)"),
         Param("least", 20, "minimum number of similar jobs for a prediction"),
         Param("days", 56, "maximum age of a similar job's wait, in days since it began"),
         Param(
@@ -57,7 +57,7 @@ EXPECTED_WAITS = TimelineTable(
         AnswerColumn("gpu_class", "class", "the job's size class; NULL when unknown"),
         AnswerColumn("class_order", "number", "order of the class"),
         AnswerColumn(
-            "step", "number", "number of attributes in which similar jobs may differ, or -1 if too few jobs are similar"
+            "step", "number", "number of attributes that similar jobs may differ in, or -1 if too few jobs are similar"
         ),
         AnswerColumn("like_jobs", "jobs", "number of similar jobs that are used"),
         AnswerColumn("ahead_jobs", "jobs", "waiting jobs ahead in the cluster: of GPU jobs, or of jobs without GPUs"),
@@ -77,25 +77,24 @@ EXPECTED_WAITS = TimelineTable(
         ),
         AnswerColumn("above", "ratio 0..1", "part of the wait above the interval"),
         AnswerColumn("judged", "true or false", "whether the job is among the last jobs, which are tested"),
-        AnswerColumn("inside", "true or false", "whether the wait lies between the ends, including both"),
+        AnswerColumn("inside", "true or false", "whether the wait is between the ends, both included"),
     ),
-    rule="""A wait runs from the moment at which a job could have been started (its submission, if no later time is
-known) to its first start. For a job that still waits or left the queue without starting, the time so far is a lower
-bound on the wait (Kaplan and Meier, 1958). Jobs are similar if they have the same cluster, size class, partition (or
+    rule="""A wait runs from when a job could have started (its submission, if no later time is known) to its first
+    start. If a job still waits or left the queue without starting, the time so far is a lower bound (Kaplan and Meier,
+    1958). Jobs are similar if they have the same cluster, size class, partition (or
 VC), GPU model, QOS, number of GPUs, time limit class (to 1 h, 4 h, 24 h, more) and account. If fewer than `window` jobs
 are similar, the account and the time limit class are dropped. If fewer than `least` jobs are, the number of GPUs is
 dropped, then the QOS, the GPU model and the partition, but never the cluster and the size class. Of the latest 400
-similar jobs that began to wait before the job, within the last `days` days, half are used: those that met the most
-similar state, at least `least` and at most `window`. States differ by the logarithm of the work ahead (ahead_s plus 10
-minutes), and by 3 if the job fits in only one of them. The wait of a used job is multiplied by the job's work ahead,
-divided by that of the used job. The quantile p of n waits lies at place p (n + 1). The ends of the interval start
-at the quantiles (1 - level) / 2 and (1 + level) / 2. If the job fits, or a larger share than (1 - level) / 2 starts at
-once, the interval begins at 0 and ends at the quantile `level`. The ends then learn for each cluster, size class, queue
-length and whether the job fits: an end moves
-outwards after a wait beyond it, and otherwise inwards, by 0.05 of the waits times (missed - allowed), as in adaptive
-conformal inference (Gibbs and Candes, NeurIPS 2021). From the 300th outcome on, the steps shrink, down to 0.01
-(decaying steps: Angelopoulos, Barber and Bates, ICML 2024). A job's outcome is learned no sooner than it became known.
-If many waits equal an end, each of them counts as missed in part, by the share of them beyond the quantile (as in
-Czado, Gneiting and Held, Biometrics 2009). `inside` counts them all as inside.""",
+similar jobs that began to wait earlier, within the last `days` days, half are used: those in the most similar state, at
+least `least` and at most `window`. States differ by the logarithm of the work ahead (ahead_s plus 10 minutes), and by 3
+if the job fits in only one of them. The wait of a used job is scaled by the ratio of the job's work ahead to its own.
+The quantile p of n waits is at place p (n + 1). The ends of the interval start at the quantiles (1 - level) / 2 and (1
++ level) / 2. If the job fits, or more than (1 - level) / 2 of the jobs start at once, the interval begins at 0 and ends
+at the quantile `level`. The ends then learn for each cluster, size class, queue length and whether the job fits: an end
+moves outwards after a wait beyond it, and otherwise inwards, by 0.05 of the waits times (missed - allowed), as in
+adaptive conformal inference (Gibbs and Candes, NeurIPS 2021). From the 300th outcome, the steps shrink to 0.01
+(decaying steps: Angelopoulos, Barber and Bates, ICML 2024). A job's outcome is learned when it becomes known. If many
+waits equal an end, each counts as partly missed, by the share of them beyond the quantile (as in Czado, Gneiting and
+Held, Biometrics 2009). `inside` counts them all as inside.""",
     compute=_compute,
 )

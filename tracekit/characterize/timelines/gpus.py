@@ -52,7 +52,7 @@ def wide_step_s(span_s: float, most: float) -> int:
 
 
 def fits(span_s: float, step_s: float, groups: int) -> bool:
-    """Return whether intervals of this step [s] over a span [s] are few enough to be computed for each group."""
+    """Return whether intervals of this step [s] over a span [s] are few enough to compute for each group."""
     return (span_s / step_s + 2) * max(groups, 1) <= _MOST_ROWS
 
 
@@ -198,11 +198,11 @@ still run, and jobs that still wait, count up to the end of the trace, unless an
 later run has its GPUs (view open_attempts). Attempts and jobs with other unknown ends are excluded, and a note counts
 them. A cluster's capacity is the number of GPUs in its node list. If there is no list, it is the total in the trace;
 without a total, the sum of the recorded quotas of its VCs; and without quotas, the most GPUs that its jobs used at one
-time. The note next to the result names the source. With events=away, GPUs do not count while node_events lists their
-node as down, drained or in maintenance and no job uses them; with events=ignored they do. Quotas are not machines, so
-the note reports it if jobs used more GPUs than the sum of the quotas, or never used half of it. The log has no jobs
-from after the last submission, so later intervals show the logged jobs draining, not how full the cluster was. If no
-interval ends by the last submission, all count as submitting.""",
+time. The note next to the result names the source. With events=away, unused GPUs do not count while node_events lists
+their node as down, drained or in maintenance; with events=ignored they do. Quotas are not machines, so a note reports
+if jobs used more GPUs than the sum of the quotas, or never used half of it. Intervals after the last submission show
+the logged jobs draining, not how full the cluster was. If no interval ends by the last submission, all count as
+submitting.""",
     compute=_gpu_timeline,
 )
 
@@ -249,6 +249,6 @@ FREE_GPUS = TimelineTable(
 nodes that fit it, so the largest gang that fits fills all entirely free nodes and the best of the others. An attempt
 that still runs keeps its GPUs to the end of the trace. A node that node_events lists as down, drained or in maintenance
 has no free GPUs during that time (with events=ignored it counts as present). Other attempts with an unknown start or
-end take no GPUs. Neither do placements on nodes of unknown size; a note counts these.""",
+end take no GPUs, nor do placements on nodes of unknown size; a note counts these.""",
     compute=_free_gpus,
 )

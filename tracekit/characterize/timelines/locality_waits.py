@@ -1,4 +1,4 @@
-"""The delay after which each spread gang could have started on the fewest nodes that fit it."""
+"""How much later each spread gang could have started on the fewest nodes that fit it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     con.execute(_HELD)
     members = pl.DataFrame(con.sql(_POOLS)).partition_by(_POOL, as_dict=True)
     clusters, notes = free_nodes(con, str(params["capacity"]))
-    # A node that belongs to several clusters is assigned to only one of them.
+    # A node in several clusters is assigned to only one of them.
     where = {name: (cluster, k) for cluster, pool in clusters.items() for k, name in enumerate(pool.names)}
     parts = [LOCALITY_WAITS.no_rows()]
     unknown = 0
@@ -117,7 +117,7 @@ LOCALITY_WAITS = TimelineTable(
         AnswerColumn(
             "found",
             "true or false",
-            "whether there was such a moment before the attempt's end; if not, extra_wait_us is run_us",
+            "whether such a moment came before the attempt's end; if not, extra_wait_us is run_us",
         ),
     ),
     rule="""\
@@ -125,9 +125,9 @@ One row for each attempt of a gang on more than the fewest nodes that fit its GP
 for locality: the time from the attempt's start on spread nodes until the fewest nodes were free for it in the recorded
 schedule, with its own GPUs counted as free. It is 0 if these nodes were free at the attempt's start. If there was no
 such moment before the attempt's end, extra_wait_us is its run time, because it would have waited longer than it ran.
-Nodes are considered if jobs of the same cluster, tenant and GPU model ever ran on them. It is unknown what other jobs
-would have done with the GPUs left to them, and which jobs would have been delayed. The definition is ours, because the
-waits of packed gangs show how long those gangs waited, not how long spread gangs would have waited. Attempts with an
-unknown start or end are excluded. So are attempts on nodes of unknown size; a note counts these.""",
+Nodes are considered if jobs of the same cluster, tenant and GPU model ever ran on them. The effect on other jobs is
+unknown: some would have used the GPUs, others would have been delayed. The definition is ours, because the waits of
+packed gangs do not show how long spread gangs would have waited. Attempts with an unknown start or end are excluded. So
+are attempts on nodes of unknown size; a note counts these.""",
     compute=_compute,
 )

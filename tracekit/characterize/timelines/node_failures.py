@@ -1,14 +1,13 @@
-"""Find suspect nodes, which have more failures than expected by chance, even without their worst user.
+"""Find suspect nodes: those with more failures than expected by chance, even without their worst user.
 
-A node is tested against the nodes that are not suspect. First all nodes are tested against each other. Then suspects
-are removed from the nodes used for comparison, and all nodes are tested again until no further node is suspect.
-Otherwise bad nodes would hide each other, and their own failures would raise their expected number of failures. If no
-node is bad, only the first round decides how often a node is called suspect. If bad nodes are among the nodes used for
-comparison, a good node looks better than it is.
+A node is compared with normal nodes. First all nodes are tested against each other. Then suspects are removed from the
+comparison, and all nodes are tested again until there are no new suspects. Otherwise bad nodes would hide each other,
+and their own failures would raise their expected number. If no node is bad, only the first round decides how often a
+node is called suspect. If bad nodes remain in the comparison, a good node looks better than it is.
 
-Attempts are not independent trials of a node. A failed job often fails again when it is retried, and all jobs with a
-user's broken script fail on whatever nodes they run. One cause must not count as many failures, and a node must not be
-blamed for the users whose jobs it ran. We therefore use two rules, which do not depend on how an attempt ended:
+Attempts are not independent trials of a node. A failed job often fails again when retried, and a user's broken script
+fails on any node. One cause must not count as many failures, and a node must not be blamed for its users. So there are
+two rules, which do not depend on how an attempt ended:
 
 - A session is a sequence of a user's attempts, each of which begins within an hour of the previous one. A session
   ends with the UTC day. A trial is the first attempt of a session on a node. A job has at most one trial per node: its
@@ -17,11 +16,10 @@ blamed for the users whose jobs it ran. We therefore use two rules, which do not
   group) if that group has ten trials. A user's smaller groups are combined, and so are a tenant's users with fewer than
   ten trials. In such a combination, a job group or a user has one trial per node.
 
-Trials of a stratum may still end in the same way because of a common cause, such as one job on two nodes. A node has at
-most one of these trials, so its number of failures varies less than with independent trials, and the test errs on the
-side of naming no node. For stratified tables, see Mantel and Haenszel, Journal of the National Cancer Institute 22
-(1959). For correlated units within clusters, see Donner and Klar, Design and Analysis of Cluster Randomization Trials
-(2000).
+Trials of a stratum may still share a cause, such as one job on two nodes. A node has at most one of these trials, so
+its number of failures varies less than with independent trials, and the test errs on the side of naming no node. For
+stratified tables, see Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959). For correlated units
+within clusters, see Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
 """
 
 from __future__ import annotations
@@ -159,10 +157,10 @@ def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFra
 def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> float:
     """Return the probability of at least `found` failures in a node's trials if a stratum's trials had equal risk.
 
-    Given that F of the N trials of a stratum failed, the failures among n of them are hypergeometric(N, F, n) under any
-    common risk. The node's failures are the sum over the strata, which are independent. With a single stratum this is
-    Fisher's exact test against all other nodes; with several strata it is the exact form of Mantel and Haenszel's test.
-    Source: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
+    If F of the N trials of a stratum failed, the failures among n of them are hypergeometric(N, F, n) under any common
+    risk. The node's failures are the sum over the strata, which are independent. With a single stratum this is Fisher's
+    exact test against all other nodes; with several strata it is the exact form of Mantel and Haenszel's test. Source:
+    Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
 
     Parameters
     ----------
@@ -190,8 +188,7 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
     single = drawn == 1
     chances, least = np.ones(1), 0
     for risk in (failed[single] / tried[single]).tolist():
-        # A trial either fails or not. This gives the same as numpy.convolve with two numbers, but is several times
-        # faster.
+        # A trial fails or not. This equals numpy.convolve with two numbers, but is several times faster.
         longer = np.zeros(len(chances) + 1)
         longer[:-1] = chances * (1 - risk)
         longer[1:] += chances * risk
@@ -210,9 +207,9 @@ def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
 
     share = marked / total
     mean = drawn * share
-    # By Bernstein's inequality, numbers farther out have probabilities below 1e-40. They do not change any relevant
-    # p-value and would slow down the sums over strata. scipy.stats also computes these probabilities, but takes seconds
-    # for a large node.
+    # By Bernstein's inequality, numbers farther out have probabilities below 1e-40, which do not affect any relevant
+    # p-value but slow down the sums over strata. scipy.stats also computes these probabilities, but takes seconds for a
+    # large node.
     reach = 20 * (mean * (1 - share)) ** 0.5 + 100
     low = max(0, drawn + marked - total, int(mean - reach))
     high = min(drawn, marked, int(mean + reach))
@@ -228,7 +225,7 @@ def _hypergeometric(total: int, marked: int, drawn: int) -> tuple[Floats, int]:
 
 
 def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Floats) -> Floats:
-    """Return, for each node, the probability of at least its failures if every node-hour had the same risk.
+    """Return, for each node, the probability of at least as many failures if every node-hour had the same risk.
 
     Given F failures on all nodes, the failures of a node with share w of the hours are binomial(F, w) if failures are
     Poisson at any common rate. Source: Przyborowski and Wilenski, Biometrika 31 (1940).
@@ -265,8 +262,8 @@ def excess_over_time(found: Ints, hours: Floats, all_found: Ints, all_hours: Flo
 def adjust(p_values: Floats) -> Floats:
     """Adjust p-values for multiple testing by Holm's step-down method.
 
-    If nodes with an adjusted value of at most a are named, the probability of naming any good node is at most a,
-    whatever the dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
+    If nodes with an adjusted value of at most a are named, the probability of naming any good node is at most a, under
+    any dependence between nodes. Source: Holm, Scandinavian Journal of Statistics 6 (1979).
 
     Examples
     --------
@@ -283,8 +280,7 @@ def adjust(p_values: Floats) -> Floats:
 LEVEL = 0.05
 """Probability of naming any node if all nodes are equally good [0..1]."""
 _ROUNDS = 10
-"""Maximum number of rounds in which suspects are removed and all nodes are tested again. Each round costs as much as
-the first."""
+"""Maximum number of further rounds without the suspects. Each round costs as much as the first."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +288,7 @@ class Suspects:
     """The test results. All arrays have one value per node, which is NaN if unknown."""
 
     expected: Floats
-    """Failures expected at the risk of the nodes that are not suspect."""
+    """Failures expected at the risk of normal nodes."""
     p_values: Floats
     adjusted: Floats
     """The p-values adjusted for multiple testing by Holm's method."""
@@ -303,7 +299,7 @@ class Suspects:
 
 
 class Failures(Protocol):
-    """The failures of nodes, and the failures expected if a node is as good as the good nodes."""
+    """The failures of nodes, and those expected if a node is as good as the good nodes."""
 
     nodes: int
 
@@ -311,7 +307,7 @@ class Failures(Protocol):
         """Return the number of failures expected on each node at the risk of the good nodes."""
 
     def p_values(self, good: Bools) -> Floats:
-        """Return, for each node, the probability of at least its failures at the risk of the good nodes."""
+        """Return, for each node, the probability of at least as many failures at the risk of the good nodes."""
 
     def without_one_user(self, nodes: Ints, good: Bools) -> Floats:
         """Return some nodes' p-values without the user with the most failures there, or NaN if no user is known."""
@@ -368,7 +364,7 @@ class StratifiedFailures:
     def expected(self, good: Bools) -> Floats:
         """Sum F * n / N over the strata, with F and N of the good nodes.
 
-        If no good node has trials in a stratum, the node's own failures are used as the expected number.
+        If no good node has trials in a stratum, the node's own failures are the expected number.
         """
         tried, failed = self._totals(np.flatnonzero(good[self._row_node]))
         compared = tried[self._row_stratum] > 0
@@ -462,7 +458,7 @@ class HourlyFailures:
 
 
 def _codes(values: pl.Series) -> Ints:
-    """Return a code for each value, from 0 without gaps and equal for equal values; NULL counts as a value."""
+    """Return a code for each value: from 0 without gaps, equal for equal values. NULL counts as a value."""
     return np.unique(values.rank("dense").fill_null(0).to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 

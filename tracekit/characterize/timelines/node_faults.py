@@ -1,4 +1,4 @@
-"""Failures of nodes in node_events: times between them, rates per node, coincidences, and gangs hit."""
+"""Node failures in node_events: times between them, rates per node, coincidences, and affected gangs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.timeline import TimelineTable
 
 _OF_NODE_EVENTS = partial(timeline_of, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
-"""Makes a failure timeline with these tables and views; the other fields are given later."""
+"""Makes a failure timeline with these tables and views. The other fields are given later."""
 
 _SEED = 1
 
@@ -50,8 +50,8 @@ LEAST_FAILURES = 20
 """Minimum number of failures for fitting distributions, as in `tracekit fit`."""
 
 MARGIN = 4.0
-"""Minimum AIC difference for preferring another law to the exponential one. From 4 on, the law with the higher AIC has
-considerably less support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
+"""Minimum AIC difference to prefer another law to the exponential. From 4, the law with the higher AIC has considerably
+less support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
 
 
 def _times_between(con: duckdb.DuckDBPyConnection, _: Mapping[str, int | float | str]) -> TimelineRows:
@@ -316,7 +316,7 @@ def _orders(count: int, most: int, placed: str) -> list[Ints]:
     first = [k * count // number for k in range(number)]
     if placed == "neighbours":
         return [np.roll(np.arange(count), -node) for node in first]
-    # Each node begins the same number of sets, so single-node sets are the same as with placed=neighbours.
+    # Each node is the first of the same number of sets, so single-node sets are the same as with placed=neighbours.
     rng = np.random.default_rng(_SEED)
     laps = most // count if number == count else 1
     others = [np.delete(np.arange(count), node) for node in first] * laps

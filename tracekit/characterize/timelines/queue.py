@@ -1,4 +1,4 @@
-"""The queue: why each job waited, and which jobs started before others that had waited longer."""
+"""The queue: why each job waited, and which jobs overtook others that had waited longer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _QUEUE_TIMELINE = partial(
 
 
 class _Room(NamedTuple):
-    """The GPUs that tenants used and could use over time, and the clusters' free nodes."""
+    """GPUs that tenants used and could use over time, and the clusters' free nodes."""
 
     used: list[Steps]
     allowed: list[Steps]
@@ -185,7 +185,9 @@ WAIT_CAUSES = _QUEUE_TIMELINE(
         AnswerColumn("wait_us", "us", "the wait; the next three columns add up to it exactly"),
         AnswerColumn("fair_share_us", "us", "time in which the job would have exceeded the quota of the VC"),
         AnswerColumn(
-            "fragmentation_us", "us", "time in which the quota had room, but no nodes with the requested locality did"
+            "fragmentation_us",
+            "us",
+            "time in which the quota had room, but no nodes with the requested locality were free",
         ),
         AnswerColumn("other_us", "us", "the rest"),
         AnswerColumn("cause", "text", "main cause of the wait: fair_share, fragmentation, other, or none if it is 0 s"),

@@ -1,4 +1,4 @@
-"""Determine the cluster's size from the options, else from the machines in the Trace, else by assumption."""
+"""Determine the cluster's size from the options, the machines in the Trace, or an assumption."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ALL = "all clusters\0"
 """Used instead of a cluster name to mean all clusters."""
 
 NODES = Option(
-    "", "nodes in the cluster; if empty, those in the Trace, else as many as its jobs used at once", form="count"
+    "", "nodes in the cluster; by default those in the Trace, else as many as its jobs used at once", form="count"
 )
-GPUS_PER_NODE = Option("", "GPUs per node; if empty, the most on one node in the Trace, else 8", form="count")
+GPUS_PER_NODE = Option("", "GPUs per node; by default the most on one node in the Trace, else 8", form="count")
 
 
 def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:
@@ -42,7 +42,7 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
                     f"{per_node} each, which is {change} (--machines)"
                 )
         else:
-            # A job larger than the cluster would wait forever.
+            # A job larger than the cluster would never start.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
             log.note(
@@ -73,7 +73,7 @@ def _option(options: Options, name: str) -> int | None:
 
 
 def nodes_for_load(jobs: JobSelection, load: float, per_node: int, log: ExportLog, *, cluster: str | None = ALL) -> int:
-    """Return the number of nodes on which the jobs, or one cluster's jobs, give the load `load`.
+    """Return the number of nodes that gives the load `load` for the jobs, or for one cluster's jobs.
 
     The load is the jobs' GPU time divided by the nodes' GPU time from the first to the last submission.
 

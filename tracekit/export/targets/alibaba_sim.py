@@ -1,4 +1,4 @@
-"""Alibaba's two simulators: PAI's (jobs over time) and the GPU-sharing study's (tasks that only arrive).
+"""Alibaba's two simulators: PAI's (jobs over time) and the GPU-sharing study's (tasks that arrive and stay).
 
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2020/simulator (simulator.py, utils.py, scheduler.py,
 cluster.py) for the layout pai: CSV with a header; num_gpu and num_cpu are per instance, num_inst instances start
@@ -58,7 +58,7 @@ def pod_rows(jobs: JobSelection, log: ExportLog, cpus: float) -> Iterator[pl.Dat
     log.filled("memory", "0 MiB", jobs.unknown("memory_gib"))
     log.changed(
         jobs.count_where("status IS NULL OR status NOT IN ('completed', 'failed', 'running', 'pending')"),
-        "the format has no word for their status, which became Running if unknown, else Failed",
+        "the format has no word for their status, so it became Running if unknown, else Failed",
     )
     log.changed(jobs.count_where("size > 1 AND size <> floor(size)"), "their GPU request was rounded up to whole GPUs")
     digits = max(4, len(str(jobs.count)))
@@ -131,7 +131,7 @@ _ESTIMATES = {
     "group_dur": ("owner", "team"),
     "group_gpu_dur": ("owner", "team", "size"),
 }
-"""Columns of predicted run times, and the columns in which earlier jobs must agree to count towards the mean."""
+"""Columns of predicted run times, and the columns that earlier jobs must share to count in the mean."""
 
 FIELDS = (
     Field("job_id", "whole number", "from 0, in submission order"),
@@ -187,7 +187,7 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
 
 def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
     """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
-    # Add whole microseconds, whose sums do not depend on how the work is divided.
+    # Add whole microseconds, so the sums do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"

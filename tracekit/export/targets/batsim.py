@@ -1,4 +1,4 @@
-"""Batsim: a JSON workload of jobs, with profiles that describe what runs inside them.
+"""Batsim: a JSON workload of jobs, with profiles that describe what they run.
 
 Source: github.com/oar-team/batsim, docs/input-workload.rst. A job has id, subtime [s], res, profile, and optionally a
 walltime [s]. A delay profile runs for a fixed time [s] on any platform. Its type is DelayProfile from version 5 on, and
@@ -87,7 +87,7 @@ class BatsimTarget(Target):
                 file.write(b"," * bool(number) + b"\n" + orjson.dumps(str(delay)) + b": ")
                 file.write(orjson.dumps({"type": kind, "delay": delay}))
             file.write(b"}}\n")
-        log.changed(shorter, "they ran for longer than their time limit, so Batsim kills them (option walltimes)")
+        log.changed(shorter, "they ran longer than their time limit, so Batsim kills them (option walltimes)")
 
 
 def _job(*, new: bool, limits: bool) -> pl.Expr:

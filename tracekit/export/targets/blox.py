@@ -33,7 +33,7 @@ _ITERATION_S = {
     "lstm": "0.011",
     "deepspeech": "0.757",
 }
-"""Time per iteration in Blox's own profiles (iter_time), which is multiplied by a job's iterations [s]."""
+"""Time per iteration in Blox's own profiles (iter_time) [s]. Blox multiplies it by a job's iterations."""
 _PROFILED = (1, 2, 4, 12, 16)
 """Numbers of GPUs in create_models_multigpu of model_zoo.py."""
 

@@ -1,4 +1,4 @@
-"""CSV: every column of the table jobs, and a mapping file with which tracekit reads the table back.
+"""CSV: every column of the table jobs, and a mapping file that lets tracekit read the table back.
 
 Source: docs/columns.md describes the columns, docs/mapping.md the mapping file. Text that a spreadsheet would run as a
 formula gets a leading single quote. The mapping file removes the quote again, so nothing is lost.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")
-"""Columns that a mapping file does not fill, because they are derived from the status words or counted."""
+"""Columns that a mapping file does not fill: they are derived from status words or counted."""
 
 _JOBS = schema.common("jobs")
 
@@ -68,7 +68,7 @@ class CsvTarget(Target):
             mapped.remove("cluster")
         log.changed(
             jobs.count_where("status IN ('running', 'pending') AND end_time IS NOT NULL"),
-            "they are running or waiting but have an end time, which is lost when the table is read back",
+            "they are running or waiting but have an end time, which reading the table back loses",
         )
         log.changed(
             jobs.count_where("attempt_count > 1"),
@@ -79,7 +79,7 @@ class CsvTarget(Target):
 
 
 def _derivable(jobs: JobSelection) -> list[str]:
-    """Return the durations that follow from the times for every job that has them. Reading derives them again."""
+    """Return the durations that follow from the times for every job. Reading derives them again."""
     beyond = {
         "queue_s": "queue_s IS NOT NULL AND (submit_time IS NULL OR start_time IS NULL)",
         "run_s": "run_s IS NOT NULL AND (start_time IS NULL OR end_time IS NULL)",
@@ -113,7 +113,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
 
 
 def _words(jobs: JobSelection) -> tuple[str, dict[str, list[str]]]:
-    """Return the column of status words, and each status's words: source words if they determine the status."""
+    """Return the column of status words, and the words for each status (source words if they determine the status)."""
     rows = jobs.rows("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL")
     own = [row[0] for row in rows]
     column = "source_status" if None not in own and len(set(own)) == len(own) else "status"

@@ -1,4 +1,4 @@
-"""Gavel: a trace of jobs, and the throughputs that determine how long they run.
+"""Gavel: a trace of jobs, and the throughputs that determine their run times.
 
 Source: github.com/stanford-futuredata/gavel, scheduler/utils.py (parse_trace, read_all_throughputs_json_v2), job.py and
 the traces in scheduler/traces. A job is a line of ten fields separated by tabs. Gavel has no run times. Instead, a job
@@ -152,7 +152,7 @@ def _lines(jobs: JobSelection, options: Options, rates: Mapping[int, float]) -> 
 
 
 def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
-    """Return throughputs of one type: one step per second alone, and none if a job shares GPUs with another job."""
+    """Return throughputs of one type: one step per second alone, none if a job shares GPUs."""
     keys = [f"('{kind}', {scale})" for scale in scales]
     beside = {key: [0.0, 0.0] for key in keys}
     table = {worker: {key: {"null": 1.0, **beside} for key in keys}}

@@ -1,4 +1,4 @@
-"""Helios: each cluster's job log and quota table, as released and as the study's simulator reads them.
+"""Helios: each cluster's job log and quota table, in the released form that the study's simulator reads.
 
 Source: github.com/S-Lab-System-Group/HeliosData (the columns) and HeliosArtifact, framework/QSSF Service/utils.py
 (trace_process) and data/vc_dict_generator.py. The simulator reads job_id, user, vc, jobname, gpu_num, cpu_num, state,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Write each VC's GPUs by day as a Helios quota table.
 
 _NODE = 8
-"""GPUs per node in that simulator, which rounds the GPUs that a VC used up to whole nodes."""
+"""GPUs per node in that simulator, which rounds a VC's used GPUs up to whole nodes."""
 
 _LONGEST = 36_525
 """Maximum number of days in a table."""
@@ -56,8 +56,8 @@ def quota_table(
     """Return one row per day with the date, a column with each VC's GPUs, and the total.
 
     With --machines or --target-load, the nodes are divided in proportion to each VC's GPU time. Otherwise, the GPUs
-    come from the table capacity. If that has no rows for the cluster, they are the GPUs that its jobs used at once, in
-    whole nodes of 8 GPUs.
+    come from the table capacity or, if it has no rows for the cluster, from the peak use of its jobs, in whole nodes of
+    8 GPUs.
 
     `cluster` is None for jobs without a cluster. The option `vc` names the VC of jobs without a VC. Days begin at
     midnight in `zone`.
@@ -162,7 +162,7 @@ def _local_day(time: dt.datetime, zone: ZoneInfo) -> dt.date:
 
 
 def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
-    """Return the value on each day, which is that of the latest change so far, or 0 before the first change."""
+    """Return the value on each day: that of the latest change, or 0 before the first."""
     out, place, value = [], 0, 0
     for day in days:
         while place < len(steps) and steps[place][0] <= day:
@@ -173,7 +173,7 @@ def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
 
 
 _BEGIN = dt.date(2020, 4, 1)
-"""Local time from which the study's simulator uses jobs (trace_process in its utils.py)."""
+"""Local time before which the study's simulator drops jobs (trace_process in its utils.py)."""
 _FOLDER = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _ID = r"0|-?[1-9][0-9]{0,17}"
 _STATES = {
@@ -272,7 +272,7 @@ class HeliosTarget(Target):
 
 
 def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *, least: int) -> None:
-    """Note which valid jobs in a log the study's simulator drops or never ends."""
+    """Note the valid jobs that the study's simulator drops or never ends."""
     begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
     early = jobs.count_where(f"size > 0 AND submit_time < TIMESTAMP '{begin}'")
     log.changed(
@@ -289,7 +289,7 @@ def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *
 
 
 def _folders(jobs: JobSelection, options: Options, log: ExportLog) -> dict[str | None, str]:
-    """Return the folder of each cluster. Names that cannot be folder names are replaced by numbers."""
+    """Return the folder of each cluster. Numbers replace names that cannot be folder names."""
     folders: dict[str | None, str] = {}
     for number, cluster in enumerate(jobs.distinct("cluster"), start=1):
         fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
@@ -357,7 +357,7 @@ def _with_parts() -> pl.Expr:
 def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, options: Options) -> pl.DataFrame:
     own = pl.col("job_id") if cluster is None else pl.col("job_id").str.strip_prefix(f"{cluster}/")
     zone = options.values["timezone"]
-    # Use the difference of truncated times, to match the times in the file.
+    # Use the difference of truncated times, as in the file.
     cut = {name: pl.col(name).dt.truncate("1s") for name in ("submit_time", "start_time", "end_time")}
     instead = {name: pl.lit(options.values[name] or None, dtype=pl.String) for name in ("user", "vc")}
     texts = {name: pl.coalesce(name, value) for name, value in instead.items()}

@@ -3,7 +3,7 @@
 Source: github.com/atlarge-research/opendc, site/docs/documentation/Input/Workload.md, and opendc-trace-api,
 formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, required columns). A task requests
 cores and GPUs with their speed [MHz]. Its fragments give the speed in use and for how long. A Trace has no speeds, so
-each task has one fragment that lasts for its whole run time.
+each task has one fragment for its whole run time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Standard Workload Format 2.2, which most batch scheduler simulators read.
 
-Source: the definition at the Parallel Workloads Archive (www.cs.huji.ac.il/labs/parallel/workload/swf.html), and
-Chapin et al., JSSPP'99. Comment lines begin with a semicolon, a job is a line of 18 numbers, and -1 means unknown. The
-format has only processors. Here, a processor is a GPU or a CPU core (option processors).
+Source: the definition at the Parallel Workloads Archive (www.cs.huji.ac.il/labs/parallel/workload/swf.html), and Chapin
+et al., JSSPP'99. Comment lines begin with a semicolon, a job is a line of 18 numbers, and -1 means unknown. The format
+knows only processors. Here, a processor is a GPU or a CPU core (option processors).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SwfLayout:
     memory_unknown: int = -1
     """Memory written for a job without a memory request [KB]."""
     limit_is_run: bool = False
-    """Whether a job without a requested time gets its run time instead. If not, the requested time is unknown."""
+    """Whether the run time replaces a missing requested time. If not, the requested time is unknown."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _job_lines(jobs: JobSelection, numbers: Numbers, layout: SwfLayout, log: Exp
         "memory_gib", "time_limit_s", "status", "user", "group", "vc", "cluster",
     ):  # fmt: skip
         started = pl.col("start_time").is_not_null()
-        # A job cancelled in the queue leaves after its wait, with a run time of 0 on 0 processors.
+        # A job cancelled in the queue leaves after its wait, with run time 0 on 0 processors.
         gave_up = ~started & (pl.col("status") == "cancelled").fill_null(value=False)
         waited = (pl.col("end_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6
         wall = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
@@ -274,9 +274,7 @@ class SwfTarget(Target):
         if attempts:
             notes.append("run times are sums of attempts, without the gaps between them")
         undated = jobs.count_where("submit_time IS NULL AND start_time IS NOT NULL")
-        log.changed(
-            undated, "times count from the submission, which is unknown for these jobs, so their start time is lost"
-        )
+        log.changed(undated, "times count from the submission, which these jobs lack, so their start time is lost")
         log.changed(
             jobs.count_where("status IN ('timeout', 'node_fail', 'out_of_memory', 'preempted', 'running', 'pending')"),
             "the format has no code for their status, which became failed (0), cancelled (5) or unknown (-1)",

@@ -2,8 +2,8 @@
 
 Source: github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py (parse_job_file, parse_cluster_spec), jobs.py
 (add_job) and models.py (model names). Each line is a job with job_id, num_gpu, submit_time, iterations, model_name,
-duration and interval. Times are whole seconds from 0. The file name must end in .csv, because the simulator chooses the
-delimiter by it. Tiresias's own policies ignore model and iterations. The model determines memory and traffic.
+duration and interval. Times are whole seconds from 0. The file name must end in .csv, because it determines the
+simulator's delimiter. Tiresias's own policies ignore model and iterations. The model determines memory and traffic.
 """
 
 from __future__ import annotations

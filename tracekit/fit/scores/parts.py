@@ -1,8 +1,7 @@
 """Split a log into a part from which generators learn and a held-out part, and compare workloads with the latter.
 
-A part consists of whole days by the log's clock. Its jobs are complete, so a run that continues beyond the end of its
-part is known in full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in
-a replay.
+A part consists of whole days by the log's clock. Its jobs are complete: a run beyond the end of its part is known in
+full. Machines and quotas are those of a synthetic Trace, so the log's jobs run on the same machines in a replay.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ MOST_SCORED = 100_000
 _HELD_OUT = 0.3
 """Share of the days on which generators are judged."""
 _STRAGGLERS = 0.01
-"""Share of the jobs below which the first days are excluded, because generators learn nothing from a few jobs that come
-long before the others."""
+"""Share of the jobs below which the first days are excluded. Generators learn nothing from a few early jobs."""
 _LEAST_DAYS = 7
 """Minimum number of days in both parts together."""
 _LEAST_JOBS = 100
@@ -127,7 +125,7 @@ def write_jobs(trace: Trace, jobs: pl.DataFrame, out: Path, *, attempts: pl.Data
         return writer.commit(replace(trace.manifest, tables=writer.tables()))
 
 
-# Compute the figures by which a workload is judged (gaps, hourly counts, sizes, run times, loads) and their distances.
+# Compute the figures of a workload (gaps, hourly counts, sizes, run times, loads) and their distances.
 
 ROWS: Mapping[str, str] = {
     "gap_distribution": "distance",
@@ -151,7 +149,7 @@ ROWS: Mapping[str, str] = {
 two distributions, 'difference' is the absolute difference of two values, and 'ratio' is the absolute logarithm of their
 ratio. 'wait' is the same as 'ratio', after adding `LEAST_WAIT_S` to both waits."""
 LEAST_WAIT_S = 60.0
-"""Time added to waits before a comparison, because otherwise a few seconds against no wait would be infinite."""
+"""Time added to waits before a comparison. Otherwise a few seconds against no wait would be infinite."""
 _LEAST_TAIL = 10
 """Minimum number of jobs above a run time quantile."""
 _HOUR_US = 3_600_000_000
@@ -257,8 +255,8 @@ def _distance(row: str, log: Figures, other: Figures) -> float | None:
     if log.sizes.is_empty() or other.sizes.is_empty():
         return None
     both = log.sizes.join(other.sizes, on="gpu_count", how="full", suffix="_other").fill_null(0.0)
-    # Total variation is half the sum of the absolute differences. The rows have no fixed order, but an exact sum does
-    # not depend on the order, so equal distances stay equal.
+    # Total variation is half the sum of the absolute differences. The rows have no fixed order. An exact sum does not
+    # depend on it, so equal distances stay equal.
     return math.fsum((both["share"] - both["share_other"]).abs()) / 2
 
 

@@ -1,15 +1,15 @@
-"""Score generators of a log. Like naive baselines, each learns from the first part and is judged on the last part.
+"""Score generators of a log. Each generator and naive baseline learns from the first part and is judged on the last.
 
 Each row of the table is one figure of a workload (`parts.ROWS`). A generator's distance in a row is the median, over
 seeds, of the distance between its figure and that of the held-out part. In each row, generators and baselines are
 ranked, and equal distances share their mean rank. Distances below that of the log's own blocks count as equal to it,
-because the parts of a log differ by as much. A generator's score is its mean rank over the rows, and the lowest score
-is best. If scores differ by half a rank or less, the generator that keeps more of the log is chosen.
+because the parts of a log differ as much. A generator's score is its mean rank over the rows, and the lowest score is
+best. If scores differ by half a rank or less, the generator that keeps more of the log is chosen.
 
 Gaps and hourly counts are compared relative to their means. For waits, arrivals are sped up or slowed down until the
-GPU-hours per day equal those of the held-out part; otherwise a part whose load differs from the rest of the log would
-make all generators equally wrong. The amount of work per day has separate rows. For comparison, the log itself is
-judged in the same way, using blocks of its first part that are as long as the held-out part.
+GPU-hours per day equal those of the held-out part; otherwise a part with an unusual load would make all generators
+equally wrong. The amount of work per day has separate rows. For comparison, the log itself is judged in the same way,
+using blocks of its first part that are as long as the held-out part.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-# Replay a workload to get its waits under three policies, on the same machines and at the same load as all others.
+# Replay a workload under three policies, on the same machines and at the same load as all others, to get its waits.
 
 POLICIES = ("fifo", "easy", "srtf")
 """Policies in the wait rows."""
@@ -135,8 +135,8 @@ def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tup
 # Draw naive workloads as baselines for the generators, with jobs one by one at a constant rate.
 
 BASELINES = ("poisson_jobs", "poisson_lognormal")
-"""The log's jobs one by one, with Poisson arrivals at the log's mean rate, and the same with run times from a single
-lognormal distribution with the mean and standard deviation of the logarithms of run times above 0."""
+"""The log's jobs one by one, with Poisson arrivals at the log's mean rate, and the same with run times from one
+lognormal distribution fitted to the run times above 0."""
 
 
 def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step_s: float = 1.0) -> Trace:
@@ -168,7 +168,7 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step
 GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
 """Generators that are scored in addition to `BASELINES`."""
 _PREFERRED = ("resample", "hybrid_arrivals", "hybrid_jobs", "model")
-"""Order of preference among generators with similar scores; the first keeps the most of the log."""
+"""Order of preference among generators with similar scores. The first keeps the most of the log."""
 _ALIKE = 0.5
 """Maximum difference of tied mean ranks; on the Philly jobs of autumn 2017, these vary by 0.3 over seeds."""
 _MOST_BLOCKS = 5
@@ -340,7 +340,7 @@ def _table(
         if not found:
             continue
         blocks_apart = _spread(row, blocks)
-        # Distances below those between the log's own blocks are noise, so they count as equal.
+        # Distances below those between the log's own blocks are noise and count as equal.
         floor = 0.0 if blocks_apart is None else float(blocks_apart["distance"])
         for name, rank in _ranks({name: max(one["distance"], floor) for name, one in found.items()}).items():
             ranks[name].append(rank)

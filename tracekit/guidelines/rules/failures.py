@@ -21,7 +21,7 @@ from tracekit.text import counted
 # Stop retrying jobs that always fail in the same way.
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
-"""Reasons, other than user errors, that recur unless something changes."""
+"""Reasons besides user errors that recur unless something changes."""
 
 _TRIALS = f"""
 SELECT DISTINCT
@@ -109,8 +109,8 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
         text = "No multi-GPU job fails within ten minutes of its first start."
     elif tried["saved"].sum() <= 0:
         text = (
-            "{early_share} of multi-GPU jobs fail within ten minutes of their first start, but running them for some "
-            "minutes on one GPU first would cost as much as it saves."
+            "{early_share} of multi-GPU jobs fail within ten minutes of their first start, but a first run on one "
+            "GPU would cost as much as it saves."
         )
     return Finding(
         {
@@ -123,11 +123,11 @@ def _find_pre_run_pool(evidence: Evidence) -> Finding:
         notes=(
             (
                 "Only first attempts of jobs with more than one GPU count. An attempt with an unknown end counts as "
-                "failed if the job was retried. A run on the pool uses one GPU, and jobs that do not fail there repeat "
-                "the time on the pool."
+                "failed if the job was retried. A run on the pool uses one GPU, and jobs that do not fail there "
+                "repeat this time."
             ),
             (
-                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are chosen to save the "
+                "The time on the pool (1 to 10 minutes) and the smallest job (2 to 16 GPUs) are those that save the "
                 "most, so the saving is slightly optimistic."
             ),
         ),
@@ -206,9 +206,9 @@ def _find_checkpoint_long(evidence: Evidence) -> Finding:
                 else []
             ),
             (
-                "As in failures/lost_work with rule=retried, attempts are cut short if they failed, were preempted or "
-                "lost a node, or if they ended in an unknown way and were retried. Checkpoints are unknown, so work "
-                "that jobs already save today is not subtracted."
+                "As in failures/lost_work with rule=retried, attempts are cut short if they failed, were preempted "
+                "or lost a node, or if their end is unknown and they were retried. Checkpoints are unknown, so work "
+                "that jobs already save is not subtracted."
             ),
         ),
         text="" if failures else none,
@@ -252,9 +252,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
     excess = answer.frame.filter(pl.col("adjusted_p_value") <= LEVEL)
     suspects = excess.filter("suspect")
     if suspects["adjusted_p_value_without_one_user"].null_count():
-        raise LackingError(
-            "The log names no users, so a bad node cannot be distinguished from a user whose jobs fail on it."
-        )
+        raise LackingError("The log has no users, so a bad node looks the same as a user whose jobs fail on it.")
     trials, failed = int(suspects["trials"].sum()), int(suspects["failed_trials"].sum())
     expected = float(suspects["expected_failed_trials"].sum())
     share = share_of(failed, trials)
@@ -274,18 +272,13 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
             *answer.notes,
             *_lemons(evidence, suspects),
             (
-                "A user's attempts on one node that each begin within an hour of the previous attempt count once, as "
-                "the first attempt. A job that is retried on a node also counts once. So one broken script counts as "
-                "one failure, not many."
+                "A user's attempts on a node with at most an hour between them count once, as the first attempt. A "
+                "job retried on a node also counts once. So one broken script counts as one failure, not many."
             ),
+            ("Failures are compared with those on normal nodes, for the same user, job group, tenant and size class."),
             (
-                "Failures are compared with those on nodes that are not suspect, for the same user, job group, tenant "
-                "and size class."
-            ),
-            (
-                "A node is named only if chance does not explain its failures, even if the user with the most failures "
-                "on this node is left out on all nodes. Jobs of unknown users count as jobs of one "
-                "user."
+                "A node is named only if chance does not explain its failures, even without the user with the most "
+                "failures on it. Jobs of unknown users count as one user's."
             ),
         ),
         rows=tuple(suspects.select(_SUSPECT_COLUMNS).iter_rows(named=True)) if len(suspects) else (),
@@ -297,7 +290,7 @@ def _find_drain_nodes(evidence: Evidence) -> Finding:
 
 
 def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
-    """Return a note on how many suspect nodes also go out of service too often, if the log records outages."""
+    """Return a note on how many suspect nodes also have too many outages, if the log records outages."""
     if suspects.is_empty() or not evidence.trace.has("node_events"):
         return []
     lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
@@ -306,7 +299,7 @@ def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
-    """Return the advice and the cost for these nodes. Both are empty if the guideline's own wording fits all nodes."""
+    """Return the advice and the cost for these nodes, or '' for both if the guideline's own wording fits."""
     if suspects.is_empty():
         return "", ""
     with_gpus = evidence.sql(_WITH_GPUS, also=("nodes", "gpu_utilization"))

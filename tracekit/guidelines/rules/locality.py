@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Let multi-GPU jobs wait for GPUs that are close together.
 
 _MOST_NEIGHBOURS = 3
-"""Attempts with at least this many other jobs on a node are treated alike."""
+"""Attempts with at least this many other jobs on a node form one class."""
 
 _MOST_WAIT = 0.1
 """Largest acceptable wait as a share of the run time [1]."""
@@ -39,7 +39,7 @@ _LEAST_ATTEMPTS = 5
 _BY = ("gpu_count", "neighbours")
 
 # A node's intervals have no gaps, so the latest interval to begin contains the sample. A multi-node job runs in
-# lockstep: a delay on one node delays all of its nodes, so the maximum over the nodes counts.
+# lockstep, and a delay on one node delays all, so the maximum over its nodes counts.
 _SPREAD_SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -130,17 +130,17 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_wait_for_locality(evidence: Evidence) -> Finding:
-    """Measure the loss from spreading at equal size and number of neighbours, and the cost of waiting for fewer nodes.
+    """Measure the loss from spreading, at equal size and number of neighbours, and the cost of waiting for fewer nodes.
 
-    drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for this size. It uses
+    drop_pct compares spread attempts with attempts of the same size on the fewest nodes seen for this size. It uses
     samples taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node.
     The strata are weighted by their spread samples. Strata with fewer than five attempts on either side are excluded.
     If neighbours were ignored, interference would count as a loss from spreading, because a job on parts of nodes has
     neighbours and a job on whole nodes has none.
 
-    extra_wait_share: for the spread attempts of these sizes, the sum of extra_wait_us from the locality_waits timeline
-    divided by the sum of their run times. The waits of attempts on the fewest nodes do not measure this cost, because
-    these attempts waited for other reasons, or their nodes were already free.
+    extra_wait_share is the sum of extra_wait_us (locality_waits timeline) over the spread attempts of these sizes,
+    divided by the sum of their run times. The waits of attempts on the fewest nodes do not measure this cost: these
+    attempts waited for other reasons, or their nodes were already free.
     """
     samples = evidence.sql(_SPREAD_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
@@ -148,8 +148,8 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"For every size, fewer than {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the "
-            "spread attempts, so a loss from spreading cannot be separated from a loss caused by neighbours."
+            f"For every size, fewer than {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as "
+            f"the spread attempts, so the effects of spreading and of neighbours cannot be separated."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS_FOR_PLACES, also=("nodes", "gpu_utilization", "node_events"))
@@ -157,7 +157,7 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # If waiting would have cost too much, the loss in samples without a comparison does not matter.
+    # If waiting would have cost too much, an unknown loss does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -172,11 +172,11 @@ def _find_wait_for_locality(evidence: Evidence) -> Finding:
                 "For each size, attempts on the fewest nodes seen for this size are compared with attempts on more "
                 "nodes that have the same number of other jobs (0, 1, 2, 3 or more) on one of their nodes."
             ),
-            "Spread jobs are not a random sample: they may differ from other jobs in more than their nodes.",
+            "Spread jobs are not a random sample and may differ from other jobs in other ways.",
             (
                 "The wait is the time from the start of each spread attempt until the fewest nodes had space for it in "
-                f"the recorded schedule. For {never:,} of {len(waits):,} attempts there was no space "
-                "before they ended, so their run time counts as the wait."
+                f"the recorded schedule. For {never:,} of {len(waits):,} attempts there was never enough space, so "
+                f"their run time counts as the wait."
             ),
         ),
         covers=None if too_long else covered,

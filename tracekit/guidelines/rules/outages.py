@@ -47,7 +47,7 @@ ORDER BY i.job_id, i.attempt
 
 
 def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
-    """Return one row per ended GPU attempt: whether an outage stopped it, and how long the next attempt waited.
+    """Return one row per finished GPU attempt: whether an outage stopped it, and how long the next attempt waited.
 
     The columns are job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes
     failed according to node_events, as in the attempt_interruptions view), stopped (by_event, or the status is
@@ -71,7 +71,7 @@ _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
 def _find_checkpoint_interval(evidence: Evidence) -> Finding:
     attempts = attempts_with_stops(evidence)
     hit = pl.col("by_event")
-    # As in tracekit.guidelines.effects, a share of the time goes into saving, and a stop costs the unsaved work and a
+    # As in tracekit.guidelines.effects, checkpoints take a share of the time, and a stop costs the unsaved work and a
     # restart.
     unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
     cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
@@ -95,12 +95,12 @@ def _find_checkpoint_interval(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                f"Logs do not record how often jobs save, so the cost assumes {ASSUMED.words}. Ask the teams for their "
-                "values before you change anything."
+                f"Logs do not record checkpoints, so the cost assumes {ASSUMED.words}. Ask the teams for their "
+                f"values before you change anything."
             ),
             (
-                "The best interval is Daly's, for a rate of stops that is assumed constant and equal for all nodes. "
-                "The gain follows from renewal theory for long-running jobs."
+                "The best interval is Daly's, with a constant stop rate, equal for all nodes. The gain follows from "
+                "renewal theory for long-running jobs."
             ),
         ),
         rows=rows,
@@ -177,7 +177,7 @@ def _find_restart_automatically(evidence: Evidence) -> Finding:
                 "failed. A job that was resubmitted as a new job counts as never restarted, because logs do not link "
                 "the two jobs. Jobs that their users cancelled do not count."
             ),
-            "A late start may also be due to a full cluster, so an automatic restart saves at most these hours.",
+            "A late start may also be due to a full cluster, so automatic restarts save at most these hours.",
         ),
         text="" if stops else "No outage stopped an attempt.",
     )
@@ -191,7 +191,7 @@ RESTART_AUTOMATICALLY = Guideline(
 )
 
 
-# Keep spare nodes for multi-node jobs, which would otherwise wait after each failure.
+# Keep spare nodes for multi-node jobs. Without them, jobs wait after each failure.
 
 _SPARES = (1, 2, 4)
 
@@ -221,7 +221,7 @@ WHERE us > 0
 GROUP BY down
 ORDER BY down
 """
-"""Total time for each number of nodes that are out of service at once, as in failures/cluster_availability."""
+"""Total time for each number of nodes out of service, as in failures/cluster_availability."""
 
 
 def _find_keep_spares(evidence: Evidence) -> Finding:
@@ -246,8 +246,7 @@ def _find_keep_spares(evidence: Evidence) -> Finding:
         notes=(
             (
                 "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The replay "
-                "with spares shows how much of this wait more reserve nodes would save, and how much longer other "
-                "jobs would wait."
+                "shows how much of this wait spares would save, and how much longer other jobs would wait."
             ),
         ),
         text="" if len(stopped) else "No outage stopped a job on two or more nodes that continued later.",
@@ -304,16 +303,16 @@ def _find_repair_lemons(evidence: Evidence) -> Finding:
         notes=(
             *answer.notes,
             (
-                "A lemon is a node whose failure rate is above twice the cluster's with a probability of at least "
-                "95 %, given the records of all nodes. This guideline is about node outages, and drain-nodes is about "
-                "jobs that fail on a node."
+                "A node is a lemon if, given the records of all nodes, its failure rate is above twice the "
+                "cluster's with a probability of at least 95 %. This guideline is about node outages; drain-nodes "
+                "is about jobs that fail on a node."
             ),
         ),
         rows=tuple(lemons.select(_LEMON_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
         rows_title="Lemon nodes",
         text=_naming(lemons["node_id"].to_list())
         if len(lemons)
-        else "The log does not show any node that fails more than twice as often as the average node.",
+        else "No node in the log fails more than twice as often as the average node.",
     )
 
 

@@ -176,8 +176,8 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""One row per hour (the default step of free_gpus), up to the last submission. After that, no new jobs arrive, so
-nodes that then become empty do not count as idle. Nodes of jobs that are still running when the log ends count as used.
+"""One row per hour (the default step of free_gpus), up to the last submission. After that, no new jobs arrive, so nodes
+that become empty do not count as idle. Nodes of jobs still running at the end of the log count as used.
 """
 
 
@@ -232,7 +232,7 @@ def _find_power_down(evidence: Evidence) -> Finding:
 
 
 def _idle_text(*, unused: int, used: int, idle: bool) -> str:
-    """Write those sentences of the finding that have something to report."""
+    """Write the finding, without sentences that have nothing to report."""
     if not idle:
         return "No node is ever entirely idle."
     if not unused:

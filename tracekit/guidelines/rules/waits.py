@@ -167,7 +167,7 @@ def _find_lend_quota(evidence: Evidence) -> Finding:
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
-    # GPUs that a VC borrows do not reduce another VC's idle quota.
+    # Borrowed GPUs do not reduce another VC's idle quota.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
     rows = known.select("cluster", tenant.column, "capacity_gpus", "allocated_share_mean", "queue_p50_s")
@@ -250,8 +250,8 @@ def _find_spread_submissions(evidence: Evidence) -> Finding:
         notes=(
             (
                 f"The 8 busiest hours are {', '.join(f'{hour} h' for hour in sorted(hours))} "
-                f"({evidence.trace.timezone}). They are chosen from the same jobs, so even uniform arrivals give "
-                "slightly more than a third."
+                f"({evidence.trace.timezone}). They are chosen from the same jobs, so even uniform arrivals give a "
+                f"little over a third."
             ),
         ),
     )
@@ -309,7 +309,7 @@ def _find_cap_wide_gangs(evidence: Evidence) -> Finding:
     known = [row for row in rows if row["hit_share"] is not None]
     if not known:
         raise LackingError(
-            "No size has ten jobs that ran on two or more nodes long enough to measure how often failures hit them."
+            "No size has ten jobs that ran long enough on several nodes to measure how often failures hit them."
         )
     worst = max(known, key=lambda row: (row["hit_share"], row["gpus"]))
     jobs, own_ettr = worst["jobs"], worst["ettr"]
@@ -374,7 +374,7 @@ def _find_overloaded_partition(evidence: Evidence) -> Finding:
         if not named:
             raise LackingError("The log records no partitions.")
         unknown = dict.fromkeys(("wait_s", "allocated_share", "others_share"), Number(None, 0))
-        text = "No partition is known to have enough jobs, and nodes that no other partition uses."
+        text = "No partition has both enough jobs and its own nodes, as far as is known."
         return Finding({"wait_share": Number(0.0, named), **unknown}, text=text)
     waited = evidence.sql(_WAITED)
     totals = waited.group_by("cluster").agg(pl.col("wait_s", "jobs").sum()).sort("wait_s", "cluster", descending=True)
@@ -394,7 +394,7 @@ def _find_overloaded_partition(evidence: Evidence) -> Finding:
             "allocated_share": share_here,
             "others_share": share_others,
         },
-        notes=("Partitions that share nodes count as one; a node without jobs counts if the list of machines has it.",),
+        notes=("Partitions that share nodes count as one; nodes without jobs count if the machine list has them.",),
         rows=tuple(
             totals.join(load, on="cluster", how="left", nulls_equal=True)
             .select(

@@ -1,7 +1,7 @@
-"""Turn Pods and Workloads into rows with their job, their request, and the data that they record about the job.
+"""Turn Pods and Workloads into rows with their job, their request, and what they record about the job.
 
-A function that reads a value raises a `Fault` if the value cannot be read. A function that takes `lost` adds an
-unreadable optional value to `lost`, and the value becomes unknown.
+A function raises a `Fault` if it cannot read a value. If it takes `lost`, it adds unreadable optional values there, and
+they become unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NAMED_JOBS = (
     "ray.io/originated-from-cr-name",
     "jobset.sigs.k8s.io/jobset-name",
 )
-"""Labels that name the job of a pod if the pod's owner is part of that job."""
+"""Labels that name a pod's job if the pod's owner is only part of that job."""
 _GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", "scheduling.k8s.io/group-name")
 """Labels and annotations that name a gang."""
 _QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
@@ -57,7 +57,7 @@ _TASKS = ("training.kubeflow.org/replica-type", "volcano.sh/task-spec", "jobset.
 _RESERVATIONS = frozenset(
     f"{maker}-{what}" for maker in ("kai", "runai") for what in ("resource-reservation", "reservation", "scale-adjust")
 )
-"""Namespaces, and values of the app label, of pods that reserve a GPU for other pods."""
+"""Namespaces and app labels of pods that reserve a GPU for other pods."""
 _PHASES = {"Pending": ("pending", 0), "Running": ("running", 1), "Succeeded": ("completed", 2), "Failed": ("failed", 2)}
 _REASONS = {
     "OOMKilled": "out_of_memory",
@@ -69,7 +69,7 @@ _REASONS = {
 _REFUSALS = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
 )
-"""Reasons why a machine rejects a scheduled pod, in addition to lack of resources (OutOfcpu, OutOfpods, ...)."""
+"""Reasons why a machine rejects a scheduled pod, besides lack of resources (OutOfcpu, OutOfpods, ...)."""
 _FINISHED = {"Succeeded": "completed", "Failed": "failed"}
 _EVICTED = {"Preempted": "preempted", **dict.fromkeys(("InactiveWorkload", "Deactivated"), "cancelled")}
 
@@ -201,19 +201,19 @@ def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
 
 
 def _refused(value: dict[str, Any], word: str | None) -> bool:
-    """Return whether the machine rejected the pod, so the pod never used a GPU."""
+    """Return whether the machine rejected the pod, which then never used a GPU."""
     ran = any(items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
     return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
 
 def _first(held: Any, names: tuple[str, ...], lost: LostValues | None = None) -> str | None:
-    """Return the first string found under one of the names. With `lost`, the string is optional."""
+    """Return the first string under one of the names. With `lost`, the string is optional."""
     found = (text(held, name) if lost is None else optional(held, lost, name) for name in names)
     return next((word for word in found if word is not None), None)
 
 
 def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str, Any]) -> _Job:
-    """Return the job to which a pod belongs. The format's documentation gives the rule."""
+    """Return a pod's job, by the rule in the format's documentation."""
     named = _first(labels, _NAMED_JOBS)
     if named is not None:
         return _Job(named, None, alone=False)
@@ -250,7 +250,7 @@ def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, in
 
 
 def _end(value: dict[str, Any]) -> float | None:
-    """Return when the last container of an ended pod ended, or when the pod was removed from its machine."""
+    """Return when the last container of a finished pod ended, or when the pod was removed from its machine."""
     found = [
         time_s(c, "state", "terminated", "finishedAt")
         for kind in ("containerStatuses", "initContainerStatuses")
@@ -293,7 +293,7 @@ def _workload(value: dict[str, Any], cluster: str, devices: Devices, lost: LostV
         row |= {"end_s": time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
         row |= {"source_status": optional(finished, lost, "reason") or "Finished", "closes": admitted is None}
     elif evicted and (admitted is None or (time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
-        # An evicted Workload keeps its admission until its pods are gone, although it is waiting again.
+        # An evicted Workload already waits again, but keeps its admission until its pods are gone.
         reason = optional(evicted, lost, "reason") or "Evicted"
         row |= {"end_s": time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
         row |= {"source_status": reason, "status": "pending"}
@@ -335,7 +335,7 @@ def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostVal
         notes, before = at(template, "metadata", "annotations"), len(lost)
         asked = pod_resources(at(template, "spec"), notes, factors, lost)
         count += many
-        # If a value cannot be read for one pod, it is unknown for all pods.
+        # If a value is unreadable for one pod, it is unknown for all.
         missing = math.nan if len(lost) > before else 0.0
         gpus += many * (missing if asked.gpus is None and not asked.devices else asked.gpus or 0.0)
         cpus += many * (missing if asked.cpus is None else asked.cpus)
@@ -411,8 +411,8 @@ def quantity(value: Any) -> float:
 def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
     """Return the total request of a pod's containers.
 
-    An init container runs before the others, so, as in the scheduler, it counts only if it needs more than all regular
-    containers together. Init containers that keep running (restartPolicy Always) count with the regular containers.
+    An init container runs before the others, so it counts only if it needs more than all regular containers together,
+    as in the scheduler. Init containers that keep running (restartPolicy Always) count with the regular containers.
 
     Parameters
     ----------
@@ -423,7 +423,7 @@ def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lo
     factors : mapping, optional
         GPUs per device from the gpu_resource option [GPUs].
     lost : LostValues
-        Receives amounts that cannot be read. A total that includes an unreadable amount is unknown.
+        Receives unreadable amounts. A total that includes one is unknown.
     """
     unread: set[str] = set()
     together = [*items(spec, "containers")]
@@ -468,7 +468,7 @@ def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> fl
     if name == _KAI_FRACTION:
         return 1.0
     if name in WHOLE_GPUS:
-        # With MIG's single strategy, every slice is a whole device, and the product name contains the profile.
+        # With MIG's single strategy, every slice is a device of its own, and the product name contains the profile.
         name = next((model for model in models if has_profile(model)), name)
     elif not has_profile(name):
         return None if is_extended_device(name) or name == _KAI_MEMORY else 0.0
@@ -481,7 +481,7 @@ _KAI_FRACTION, _KAI_DEVICES, _KAI_MEMORY = "gpu-fraction", "gpu-fraction-num-dev
 
 
 def _fractions(notes: Any) -> dict[str, float]:
-    """Return the GPUs requested by annotations. A value that is not a readable fraction counts as an unknown device."""
+    """Return the GPUs that annotations request. Anything but a readable fraction counts as an unknown device."""
     found = {}
     fraction, memory = at(notes, _KAI_FRACTION), at(notes, _KAI_MEMORY)
     devices = at(notes, _KAI_DEVICES) or "1"
@@ -496,7 +496,7 @@ def _fractions(notes: Any) -> dict[str, float]:
 
 
 def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
-    """Return the device claims (DRA) by name. The claimed devices are described in other objects."""
+    """Return the device claims (DRA) by name. Other objects describe the claimed devices."""
     found: dict[str, float] = {}
     for claim in items(spec, "resourceClaims"):
         named = (optional(claim, lost, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))

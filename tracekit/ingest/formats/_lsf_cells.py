@@ -1,7 +1,7 @@
-"""Parse values shared by several kinds of LSF output: GPU requests, host lists, and how a job ended.
+"""Parse values that several kinds of LSF output share: GPU requests, host lists, and how a job ended.
 
-Each function takes one value as a string and raises ValueError with the reason if it cannot be read. An unreadable time
-raises a `Fault`, because without the time the record would mean something else.
+Each function takes one value as a string. If it cannot be read, the function raises ValueError with the reason. An
+unreadable time raises a `Fault`, because without the time the record would mean something else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TERMINATION = {
     **dict.fromkeys(("REQUEUE_OWNER", "REQUEUE_ADMIN"), "cancelled"),
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB"), "node_fail"),
 }
-"""The common status for each reason. A job that ended for any other reason failed."""
+"""The common status for each reason. For any other reason, the job failed."""
 
 
 def exited(text: str) -> tuple[str, str]:
@@ -74,8 +74,8 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 
     A number without a unit applies to each host, as in `-gpu num=2`. If the requirement has alternatives (`||`), the
     first is used. For a compound requirement (`2*{...}+1*{...}`), LSF does not record which host got which part.
-    `factors` gives the GPUs that other resources count as, by name, from the gpu_resource option. For any other
-    accelerator, the number is unknown.
+    `factors` gives the GPUs that other resources count as, by name, from the gpu_resource option. For other
+    accelerators, the number is unknown.
     """
     if not text.strip() or _COMPOUND.search(text):
         return None
@@ -94,7 +94,7 @@ def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuReq
 def _counted(
     found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
 ) -> GpuRequest | None:
-    """Return the GPUs that a section reserves, or None if there are none. `found` has the amount and unit by name."""
+    """Return the GPUs that a section reserves, or None. `found` has the amount and unit by name."""
     weights = gpu_weights(found, _GPU_NAMES, factors)
     devices = frozenset(uncounted_devices((n for n, (amount, _) in found.items() if amount), _GPU_NAMES, weights))
     if not weights and not devices:
@@ -107,12 +107,12 @@ def _counted(
 
 
 def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bool) -> GpuRequest | None:
-    """Return a job's request, and add its devices to `devices`. If the job uses whole hosts, the number is unknown.
+    """Return a job's request, and add its devices to `devices`. For whole hosts, the number is unknown.
 
     Parameters
     ----------
     alone : bool
-        Whether the job uses its hosts exclusively. If so, it has all their GPUs, and the number is not recorded.
+        Whether the job uses its hosts exclusively. It then has all their GPUs, and the number is not recorded.
     """
     if request is None:
         return None
@@ -122,7 +122,7 @@ def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bo
 
 
 def of_cluster(rows: list[dict[str, Any]], options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return record rows with the cluster and the tenant filled in."""
+    """Fill in the cluster and the tenant of record rows."""
     tenant = {"queue": "partition", "project": "account"}[options["vc"]]
     return [row | {"cluster": options["cluster"], "vc": row.get(tenant)} for row in rows]
 

@@ -1,4 +1,4 @@
-"""Read the output of `bhist -l` and `bacct -l`, which has one block of lines per job with its events and GPUs."""
+"""Read the output of `bhist -l` and `bacct -l`: one block of lines per job, with its events and GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVENT = re.compile(
     r"((?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?): (.*)", re.ASCII | re.DOTALL
 )
 _INDENT = " " * 10
-"""Start of a line that continues the previous line, which was wrapped at the terminal width."""
+"""Start of a continuation line: the output is wrapped at the terminal width."""
 _STATED = re.compile(r"(Job Name|User|Project|Queue|User Group|Job Group) <([^<>]{0,4000})>")
 _BRACKETS = re.compile(r"<([^<>]{0,4000})>")
 _LIMIT = re.compile(r"\s*(\d{1,9}(?:\.\d)?) min of ", re.ASCII)
@@ -32,7 +32,7 @@ _BATCH = 5_000
 
 
 def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
-    """Yield the rows of a history in blocks. The output for one job is one record."""
+    """Yield the rows of a history in blocks. A job's output is one record."""
     options = opened.sink.options
     rows: list[Row] = []
     for block in _blocks(opened):
@@ -47,7 +47,7 @@ def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
 
 
 def _blocks(opened: OpenedFile) -> Iterator[Record]:
-    """Yield the output for each job as one record of lines. Lines before the first record are headings."""
+    """Yield each job's output as one record of lines. Lines before the first record are headings."""
     begin, size = 0, 0
     block: list[str] = []
     for lines in text_lines(opened):
@@ -111,7 +111,7 @@ def _runs(  # noqa: C901 -- one branch per kind of event
     devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
-    """Yield a row for each run, and a row that shows why the job is waiting or how it ended without running."""
+    """Yield a row per run, and a row that shows why the job waits or how it ended without running."""
     run: Row | None = None
     last: Row = dict(row)
     alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)

@@ -102,7 +102,7 @@ class PaiTables:
                 yield _possible(frame, times, _TIMES[key], by_task=self._sink.options["unit"] == "task")
 
     def stage(self, con: duckdb.DuckDBPyConnection, view: str, key: str) -> Path | None:
-        """Read one table into a view with its columns and `line`, and return the file on which the view is based.
+        """Read one table into a view with its columns and `line`, and return the file behind the view.
 
         If the table is missing, the view is empty and None is returned.
         """
@@ -134,9 +134,9 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *
 
 
 def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, order: str) -> None:
-    """Define `view` as the rows of `rows` with only the first row by `order` for each key.
+    """Define `view` as `rows` with only the first row by `order` for each key.
 
-    The other rows, with their keys, go to the `<view>_superseded` table. Few keys have several rows, so only rows that
+    The other rows go to the `<view>_superseded` table, with their keys. Few keys have several rows, so only rows that
     share a hash are ranked.
     """
     con.execute(
@@ -249,7 +249,7 @@ _RAN = """CREATE VIEW ran AS
     SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
     UNION ALL
     SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
-"""Jobs and tasks start with the first and end with the last of all their instance rows, including earlier tries. A
+"""A job or task starts with the first and ends with the last of all its instance rows, including earlier tries. A
 worker's machine and status come from its last row.
 """
 
@@ -304,7 +304,7 @@ def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, sink: Sink) -> None:
     """Write one placement per worker on a machine, in file order.
 
-    The joins return only each line's GPUs. The names make up most of the bytes and are streamed without a join.
+    The joins return only each line's GPUs. The names, which are most of the bytes, are streamed without a join.
     """
     import pyarrow.parquet as pq
 

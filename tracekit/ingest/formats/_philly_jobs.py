@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # Turn the JSON objects of Philly's job log into frames of jobs, attempts and placements.
 #
-# All objects of a run are parsed together. If an object deviates from the documentation, each object is examined first.
-# Equivalent spellings are then changed to the documented spellings, and unusable objects are rejected.
+# All objects of a run are parsed together. If one deviates from the documentation, each is examined first: equivalent
+# spellings are changed to the documented ones, and unusable objects are rejected.
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -60,7 +60,7 @@ class PhillyRecords(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why an object of a run cannot be used."""
+    """Why an object of a run is unusable."""
 
     row: int
     column: str | None
@@ -71,7 +71,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
     """Parse the objects of a run, and return the usable objects as frames and the faults of the others.
 
     `seen` contains the job ids found so far, and receives the ids of this run. The last part of the result maps an
-    object's number to its unreadable values that do not make the object unusable.
+    object's number to its unreadable optional values.
     """
     refused: list[Refusal] = []
     lost: dict[int, LostValues] = {}
@@ -95,7 +95,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
 
 
 def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
-    """Read objects in the documented form, or raise an error if an object deviates from it."""
+    """Read objects in the documented form. Raise an error if one deviates from it."""
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
     if ids.null_count() or ids.n_unique() < len(ids) or not seen.isdisjoint(ids):
@@ -155,7 +155,7 @@ def _known(column: str) -> pl.Expr:
 
 
 def _unless_zero(number: pl.Expr) -> pl.Expr:
-    # Philly ran no CPU jobs. If a job has no GPUs in the log, the number is not recorded.
+    # Philly ran no CPU jobs, so a job without GPUs in the log has an unknown number.
     return pl.when(number != 0).then(number)
 
 
@@ -194,7 +194,7 @@ def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
     if not isinstance(attempt, dict):
         raise Fault(place, "is not an object")
     parts = _optional(lost, "detail", lambda: _list(attempt, "detail", place)) or []
-    # If any part cannot be read, the numbers of GPUs and nodes are unknown.
+    # If any part is unreadable, the numbers of GPUs and nodes are unknown.
     held = _optional(lost, "detail", lambda: [_node_and_gpus(part, f"{place}.detail") for part in parts])
     return {"detail": held or [], **{name: _word(attempt, name, place) for name in ("start_time", "end_time")}}
 
@@ -426,7 +426,7 @@ _OF_JOBS = {
     "ended_status_without_end": "jobs with a final status whose last attempt has no end; the status is kept, and the "
     "end is unknown",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
-    "jobs_without_attempts": "jobs without attempts; they are included in status counts but not in times or sizes",
+    "jobs_without_attempts": "jobs without attempts; they count in statuses but not in times or sizes",
 }
 _OF_ATTEMPTS = {
     f"attempts_without_{side}": f"attempts whose {side} is unknown; times that depend on the {side} are also unknown"

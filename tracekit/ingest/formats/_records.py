@@ -1,4 +1,4 @@
-"""Shared code for formats that read job records one by one, namely PBS, LSF, Flux and Kubernetes.
+"""Shared code for formats that read job records one by one: PBS, LSF, Flux and Kubernetes.
 
 A record that cannot be used raises a `Fault`. An unreadable optional value becomes unknown and is counted (see
 `LostValues`).
@@ -37,7 +37,7 @@ class RecordFormat(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- as others need them
-        """Combine both exports' data about each job, because a job's records may be in the files of several days."""
+        """Combine what both exports record about each job, because its records may be in the files of several days."""
         merge_records(con)
 
 
@@ -47,8 +47,8 @@ def write_records(sources: Iterable[tuple[SourceFile, Reader, tuple[str, str] | 
     Parameters
     ----------
     sources : iterable of (SourceFile, function, (str, str) or None)
-        Each file, with the function that yields its rows in blocks. If its times are wall-clock times, their zone and
-        the rule for the doubled hour follow.
+        Each file, the function that yields its rows in blocks and, for wall-clock times, their zone and the rule for
+        the repeated hour.
     """
     return write_frames(_frames(sources, sink), sink)
 
@@ -86,7 +86,7 @@ def write_frames(
 
 
 class Fault(Exception):  # noqa: N818 -- not a program error but the reason why a record cannot be used
-    """Why a record cannot be used: the reason, and the column or None for the whole record."""
+    """Why a record is unusable: the reason, and the column, or None for the whole record."""
 
     def __init__(self, column: str | None, reason: str) -> None:
         super().__init__(reason)
@@ -96,7 +96,7 @@ class Fault(Exception):  # noqa: N818 -- not a program error but the reason why 
 
 @contextmanager
 def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
-    """Provide one record's `LostValues` to a with block, and count them at its end. A `Fault` rejects the record."""
+    """Give a with block one record's `LostValues`, and count them at its end. A `Fault` rejects the record."""
     lost = LostValues()
     try:
         yield lost
@@ -148,7 +148,7 @@ class Devices:
             self._whole.append(holder)
 
     def count(self, of: int, *, whole: bool = False) -> None:
-        """Count the jobs added since the last call, out of `of` records. `whole` also counts jobs with whole nodes."""
+        """Count the jobs added since the last call, out of `of`. With `whole`, also count jobs with whole nodes."""
         self._unknown.add(self._holders, of)
         if whole:
             self._sink.check(
@@ -163,10 +163,9 @@ class Devices:
 
 
 def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
-    """Return the GPUs that each resource counts as [GPUs], by lowercase name. Other resources are left out.
+    """Return how many GPUs each resource counts as [GPUs], by lowercase name, without other resources.
 
-    The gpu_resource option (`factors`) takes precedence. Of the remaining `gpu_names`, only the first that is present
-    counts.
+    The gpu_resource option (`factors`) has precedence. Of the other `gpu_names`, only the first one present counts.
     """
     plain = [name for name in gpu_names if name in names and name not in factors][:1]
     return {name: factor for name, factor in factors.items() if name in names} | dict.fromkeys(plain, 1.0)
@@ -175,7 +174,7 @@ def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Map
 def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights: Mapping[str, float]) -> set[str]:
     """Return the accelerators among resources that are not counted as GPUs.
 
-    If GPUs are already counted (`weights`), any other resource with `gpu` in its name only describes these GPUs.
+    If GPUs are already counted (`weights`), other resources with `gpu` in the name only describe these GPUs.
     """
     others = {name for name in names if name not in weights and name not in gpu_names and is_accelerator(name)}
     return {name for name in others if not (weights and "gpu" in name)}

@@ -50,7 +50,7 @@ _STATUS = {
 
 
 def state(text: str) -> str:
-    """Return the state in a cell like `CANCELLED by 1000`, completing a word truncated with a plus if unambiguous."""
+    """Return the state in a cell like `CANCELLED by 1000`. Complete a truncated word (with a plus) if unambiguous."""
     word = text.split(" ", 1)[0]
     if word.endswith("+"):
         word = word[:-1]
@@ -72,7 +72,7 @@ def slurm_status(state: pl.Expr) -> pl.Expr:
 
 
 def has_ended(status: pl.Expr) -> pl.Expr:
-    """Return whether a job with this common status may have an end. With any other, an end is a contradiction."""
+    """Return whether a job with this common status may have an end. If not, an end is a contradiction."""
     return (status.ne_missing("running")) & (status.ne_missing("pending"))
 
 
@@ -109,7 +109,7 @@ class Usage(NamedTuple):
     gpu_memory_gib: float | None
     memory_gib: float | None
     unread: float
-    """How many of these values are given but are not valid measurements."""
+    """How many of these values are present but not valid measurements."""
 
 
 class ArrayTasks(NamedTuple):
@@ -122,7 +122,7 @@ class ArrayTasks(NamedTuple):
 
 
 def duration_s(text: str) -> float | None:
-    """Parse a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s], or return None for a word for no duration."""
+    """Parse a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s]. Return None for words that mean no duration."""
     if text in _NO_DURATION:
         return None
     match = _DURATION.fullmatch(text)
@@ -137,7 +137,7 @@ def duration_s(text: str) -> float | None:
 
 
 def limit_s(minutes: str) -> float | None:
-    """Convert a limit in minutes to seconds [s], or return None for a word that means no limit."""
+    """Convert a limit in minutes to seconds [s]. Return None for words that mean no limit."""
     if minutes in _NO_DURATION:
         return None
     if not re.fullmatch(r"\d{1,9}", minutes, re.ASCII):
@@ -184,7 +184,7 @@ def resident_gib(text: str) -> float | None:
 
 
 def _measure(text: str | None, parse: Callable[[str], float], most: float) -> float | None:
-    """Return a measured value below `most`. slurmd writes values such as 2^64 - 1 (`16E`) if it cannot measure."""
+    """Return a measured value below `most`. If slurmd cannot measure, it writes values such as 2^64 - 1 (`16E`)."""
     if text is None:
         return None
     try:
@@ -231,7 +231,7 @@ def array_tasks(text: str) -> ArrayTasks:
 
 
 def _number_of(kind: str) -> str:
-    """Return the number that Slurm computes from the letters of a plug-in's name, using eight bits per letter."""
+    """Return the number that Slurm computes from a plug-in's name, with eight bits per letter."""
     return str(sum(ord(letter) << 8 * (place % 4) for place, letter in enumerate(kind)) % (1 << 32))
 
 
@@ -243,7 +243,7 @@ _IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
 
 
 class Tres(NamedTuple):
-    """The content of a TRES list for a whole job. A value is None if its entry is missing from the list."""
+    """The content of a TRES list for a whole job. A value is None if the list lacks its entry."""
 
     cpus: float | None
     """Logical CPUs."""
@@ -268,7 +268,7 @@ class Tres(NamedTuple):
 
 
 class Gres(NamedTuple):
-    """The total of the devices in a GRES list. Whether it is per node or per job depends on the column."""
+    """The total of the devices in a GRES list, per node or per job depending on the column."""
 
     gpus: float | None
     """GPUs, with a MIG slice as a fraction of a GPU [GPUs], or None if a device is unknown."""
@@ -279,7 +279,7 @@ class Gres(NamedTuple):
     devices: str | None
     """Names of unknown devices, separated by '|'."""
     by_number: bool = False
-    """Whether GPUs are listed under the number of their plug-in."""
+    """Whether the list names GPUs by the number of their plug-in."""
 
 
 class Request(NamedTuple):
@@ -354,8 +354,8 @@ def _matters(kind: str, factors: Mapping[str, float] | None) -> bool:
 def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
     """Yield each device's kind, type and amount. Typed and untyped entries of a kind are the same devices.
 
-    The untyped amount in excess of the typed amounts has the type ''. If the typed amounts exceed the untyped entry,
-    they are scaled down to its amount.
+    An untyped amount beyond the typed amounts has the type ''. If the typed amounts exceed the untyped one, they are
+    scaled down to it.
     """
     for kind, amounts in found.items():
         typed = {kept: amount for kept, amount in amounts.items() if kept}
@@ -382,7 +382,7 @@ def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
     model = "|".join(sorted(models)) or None
     if unknown:
         return Gres(None, None, model, "|".join(sorted(unknown)))
-    # Floating-point sums of sevenths can slightly exceed the correct whole number.
+    # Floating-point sums of sevenths can be slightly too large.
     whole = float(round(gpus))
     return Gres(whole if abs(gpus - whole) < 1e-9 else gpus, float(cards(parts)), model, None)
 
@@ -442,7 +442,7 @@ _NO_KIND = frozenset({"", "PER_NODE", "PER_JOB", "gres", "no_consume", "none", "
 def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
     """Return the GPUs requested by a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh`.
 
-    An unreadable option counts as missing, so no command raises an error.
+    An unreadable option is ignored, so no command raises an error.
 
     Parameters
     ----------
@@ -456,7 +456,7 @@ def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
     >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
     Request(per_node=4.0, in_all=None, devices=None)
     """
-    own = text.partition("--wrap")[0]  # commands inside the job request only parts of the job's resources
+    own = text.partition("--wrap")[0]  # commands inside the job request only part of the job's resources
     per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
     found = whole = None
     if per_node is not None:
@@ -486,9 +486,9 @@ def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
 #
 # The comment is `JS1:` followed by gzipped JSON in Base64, with CPU time [s] and memory [bytes] per node, and
 # utilization [percent] and memory [bytes] per GPU. `JS1:Short` and `JS1:None` contain no data
-# (github.com/PrincetonUniversity/jobstats, setup/summaries.md of its documentation). Other comments are ignored. Anyone
-# who may edit comments can write any text in them, so a comment is decompressed to a few MiB at most, and unreadable
-# summaries are counted.
+# (github.com/PrincetonUniversity/jobstats, setup/summaries.md of its documentation). Other comments are ignored.
+# Whoever can edit comments can write anything in them, so we decompress at most a few MiB and count unreadable
+# summaries.
 
 _MARK = "JS1:"
 _EMPTY = frozenset({"Short", "None"})
@@ -537,7 +537,7 @@ def _nodes(body: str) -> list[dict[str, Any]]:
 
 
 def _of_nodes(nodes: list[dict[str, Any]]) -> JobSummary:
-    # If a job has GPUs, a node without GPU entries has none of them.
+    # If the job has GPUs, none of them are on nodes without GPU entries.
     with_gpus = [node for node in nodes if "gpu_utilization" in node or "gpu_used_memory" in node]
     memory = _sum(node.get("used_memory") for node in nodes)
     gpu_memory = _sum(value for node in with_gpus for value in _by_gpu(node, "gpu_used_memory"))

@@ -1,4 +1,4 @@
-"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so that the same rules apply to both.
+"""Convert the jobs of `sacct --json` to the columns of `sacct --parsable2`, so the same rules apply to both.
 
 Manual: slurm.schedmd.com/sacct.html (--json) and the OpenAPI schemas of Slurm's dbv plug-ins. Versions up to 22.05
 write plain numbers. Later versions wrap them as `{"set": true, "infinite": false, "number": 5}` and write a state as a
@@ -43,7 +43,7 @@ _FLAGS = {
     "STARTED_ON_SCHEDULE": "SchedMain",
     "STARTED_ON_SUBMIT": "SchedSubmit",
 }
-# sacct prints the first of these flags that is set, or the base state if none is set.
+# sacct prints the first of these flags that is set, or else the base state.
 _FLAG_STATES = (
     "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
     "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT",
@@ -51,7 +51,7 @@ _FLAG_STATES = (
 
 
 def looks_like_json(head: bytes) -> bool:
-    """Return whether a file begins like `sacct --json` output, because `squeue --json` also prints a list of jobs."""
+    """Return whether a file begins like `sacct --json` output; `squeue --json` also prints a list of jobs."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return text.startswith(b"{") and _JOBS.search(text) is not None and any(word in text for word in _OF_SACCT)
 
@@ -92,7 +92,7 @@ def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, Sac
 
 
 def job_rows(job: dict[str, Any]) -> list[Row]:
-    """Return a row for the job and a row for each of its steps, with cells as sacct prints them."""
+    """Return one row for the job and one per step, with cells as sacct prints them."""
     raw = text_of(job.get("job_id")) or ""
     times, name = at(job, "time"), _job_id(job, raw)
     own: Row = {
@@ -219,7 +219,7 @@ def _job_id(job: dict[str, Any], raw: str) -> str:
 
 
 def _step_id(value: Any) -> str:
-    """Return 'batch' or a number. Some versions write a step this way, others as `{"step_id": 0}` or '7.batch'."""
+    """Return 'batch' or a number. Some versions write a step like this, others as `{"step_id": 0}` or '7.batch'."""
     if isinstance(value, dict) and "number" not in value:
         value = value.get("step_id")
     return (text_of(value) or "?").rpartition(".")[2]

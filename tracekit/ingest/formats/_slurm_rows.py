@@ -6,8 +6,8 @@ The resulting rows have the same columns for every export.
 offset. Both are instants and need no zone. Any other time is the machine's wall-clock time. If a wall-clock time is
 ambiguous, Elapsed decides.
 
-A resized job has two rows. The first row is in the RESIZING state and ends at the resize. The second row was submitted
-at the resize but shows the start of the first row. We let the second row start at the resize.
+A resized job has two rows. The first has the state RESIZING and ends at the resize. The second was submitted at the
+resize but shows the start of the first, so we start it at the resize.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "AdminComment": (text_of.job_summary, _SUMMARY),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
-"""How the text of each column is parsed, and the type of the result."""
+"""How to parse the text of each column, and the type of the result."""
 _OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
 """Columns whose parsers also need the device factors."""
 
@@ -74,7 +74,7 @@ _UNREAD = (
     "but the step's other numbers are used"
 )
 _STATED = ("AllocTRES", "ReqTRES", "NodeList")
-"""Columns with a companion column, such as `AllocTRES stated`, which shows whether the cell has a value."""
+"""Columns with an extra column, such as `AllocTRES stated`, which shows whether the cell has a value."""
 
 _LIFE = TimeColumns({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
 _TIMES = TimeColumns(
@@ -91,7 +91,7 @@ class SacctReader:
     Attributes
     ----------
     wall_clocks : bool
-        Whether any time read so far is a wall-clock time without a zone.
+        Whether any time so far is a wall-clock time without a zone.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -199,7 +199,7 @@ class SacctReader:
         frame = _in_utc(frame, times, options["timezone"], options["doubled_hour"])
         frame = times.ordered(self._resizes.moved(frame), _LIFE)
         frame = frame.with_columns(_resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
-        # Waits counted from Eligible use the recorded time. A step's Eligible is not its job's.
+        # Waits from Eligible use the recorded time. A step's Eligible is not its job's.
         frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, _LIFE, "eligible", start)
@@ -222,7 +222,7 @@ def _read_series(
     kind: pl.DataType,
     unread: list[_Unread],
 ) -> pl.Series:
-    """Parse cells, each distinct string once, and add cells that cannot be parsed to `unread`."""
+    """Parse cells, each distinct string once, and add unreadable cells to `unread`."""
     distinct = texts.drop_nulls().unique(maintain_order=True).to_list()
     values: list[Any] = []
     wrong: dict[str, list[str]] = {}
@@ -266,7 +266,7 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         key=pl.when(component).then("job").otherwise(pl.coalesce("raw_id", whole)),
         component="component",
         step="step",
-        # Raw ids do not show which tasks belong to the same array.
+        # Raw ids do not show which tasks belong to one array.
         array=pl.when(pl.col("task").is_not_null()).then("job"),
         task=pl.col("task").cast(pl.Int64, strict=False),
         task_ranges=pl.col("tasks").struct["ranges"],
@@ -351,7 +351,7 @@ _MOST_RESIZES = 1_000_000
 
 
 def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
-    """Rewrite instants as UTC wall-clock times, and return the cells and their masks as `<name>Instant` columns."""
+    """Rewrite instants as UTC wall-clock times; return the cells, and their masks as `<name>Instant` columns."""
     cells = []
     where = []
     none = pl.repeat(value=False, n=text.height, eager=True)
@@ -411,8 +411,8 @@ class _Resizes:
     def moved(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Move starts to the resize, and return the rows with the recorded start and whether the start was moved.
 
-        A start before the submission is the start of the job's first row if that row was seen or if the recorded run
-        time counts from this start. Otherwise, the start contradicts the submission.
+        A start before the submission is that of the job's first row if we saw that row or if the recorded run time
+        counts from this start. Otherwise, it contradicts the submission.
         """
         key = pl.concat_str(
             pl.col("Cluster").fill_null(""),
@@ -530,13 +530,13 @@ def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Exp
 
 
 def _unread() -> pl.Expr:
-    """Return a mask of the rows whose relevant TRES cell cannot be read."""
+    """Mask the rows whose relevant TRES cell is unreadable."""
     held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
     return held | (pl.col("AllocTRES").is_null() & asked)
 
 
 def _no_gres(columns: Collection[str]) -> pl.Expr:
-    """Return a mask of the rows whose empty GRES cell means 0 GPUs, as in versions without TRES.
+    """Mask the rows whose empty GRES cell means 0 GPUs, as in versions without TRES.
 
     `columns` are the file's columns.
     """
@@ -548,15 +548,15 @@ def _no_gres(columns: Collection[str]) -> pl.Expr:
 
 
 def _positive(name: str) -> pl.Expr:
-    """Return a count column with NULL for 0, which sacct prints before an allocation."""
+    """Replace 0, which sacct prints before an allocation, by NULL in a count column."""
     return pl.when(pl.col(name) > 0).then(name)
 
 
-# Count contradictions within rows, and the assumptions made for unclear rows.
+# Count contradictions within rows, and assumptions about unclear rows.
 
 
 def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
-    """Count contradictions in a block's non-step rows, after converting times to UTC and parsing resources."""
+    """Count contradictions in a block's rows other than steps, after times are in UTC and resources are parsed."""
     timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
     ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
     lists_gres = pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null()

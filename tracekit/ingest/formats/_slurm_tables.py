@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
 
-# Find the rows of the same run, and the runs of the same job.
+# Find the rows of each run, and the runs of each job.
 
-# Several exports may contain rows for the same run. The row with an end is used, or the last row if none has an end. A
-# row without a start shows an earlier state if a later row has the same submission.
+# Several exports may have rows for the same run: we use the row with an end, or else the last one. A row without a
+# start is out of date if a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
 SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
@@ -45,7 +45,7 @@ SELECT ord, generation, cluster || '/' || key || {SUFFIX} AS job_id,
            ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
 FROM ({_LIVES})"""
 
-# A federated job is submitted to several clusters. The clusters that do not start the job list it as revoked.
+# A federated job is submitted to several clusters. Clusters that do not start it list it as revoked.
 _REVOKED = """
 CREATE TABLE revoked AS
 SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
@@ -53,12 +53,12 @@ WHERE word = 'REVOKED' AND start_local IS NULL;
 DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 
 _MOST_WAITING = 2_000_000
-"""Maximum number of waiting array tasks in all arrays that become separate jobs."""
+"""At most this many waiting array tasks, in all arrays together, become separate jobs."""
 
 _WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
 _PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
 
-# An array's waiting tasks share one row. Each becomes a separate job. The last remaining task has the row's number.
+# An array's waiting tasks share one row, and each becomes a job. The last remaining task has the row's number.
 _PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
@@ -86,8 +86,8 @@ SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "a
        suspended_s, resized
 FROM part WHERE component IS NULL"""
 
-# A heterogeneous job is the sum of its components. Values that cannot be added come from the first component, and a sum
-# is unknown if it is unknown for any component.
+# A heterogeneous job is the sum of its components. Values that cannot be added come from the first component. A sum is
+# unknown if any component's value is.
 _OF_FIRST = ", ".join(
     f'arg_min_null("{name}", component) AS "{name}"'
     for name in (
@@ -113,8 +113,8 @@ SELECT job_id, attempt, any_value(cluster) AS cluster, {_OF_FIRST}, {_OF_ALL},
 FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
-    # Most jobs have only one row, so only jobs with several rows need a sum. An export from before a job's start may
-    # contain a submission that a requeue has since replaced, so the latest state is used.
+    # Most jobs have one row; only jobs with several rows need a sum. An export from before a job's start may show a
+    # submission that a requeue has replaced since, so the latest state counts.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
@@ -143,8 +143,8 @@ _ROUTES = {
 #
 # Without `AccountingStorageTRES=gres/gpu` in slurm.conf, AllocTRES lists no GPUs, and nothing in a record distinguishes
 # a job on a GPU node from one without GPUs. Two signs remain: a command that requested GPUs, and a partition named
-# after GPUs in a cluster that lists no GPUs at all. These runs' GPUs are unknown unless the gpus_from option gives a
-# source for them.
+# after GPUs in a cluster that lists no GPUs at all. The GPUs of these runs are unknown unless the gpus_from option
+# names a source.
 
 _CURE = "set AccountingStorageTRES=gres/gpu in slurm.conf for future jobs"
 _NAMED = "gpu|dgx|hgx|rtx|tesla|gh200|(^|[^a-z0-9])([abhpv][0-9]{2,3}|l40s?|mi[0-9]{3})([^a-z0-9]|$)"
@@ -159,7 +159,7 @@ WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
         AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
 
 # The typical GPU count of a partition's nodes is the most frequent count among the nodes on which its jobs ran.
-# Single-node jobs, which need no assumption, show how many of a node's GPUs were in use at once.
+# Single-node jobs show, without any assumption, how many of a node's GPUs were in use at once.
 _TYPICAL = f"""
 CREATE TABLE typical AS
 WITH alone AS (
@@ -193,8 +193,8 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
 def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Set `gpu_count` [GPUs] for runs whose GPUs are missing from the database, and count these runs.
 
-    With gpus_from=listed, the value is NULL. Otherwise, it is the number that the command requests. Without a request,
-    it is the number of nodes times the partition's GPUs per node.
+    With gpus_from=listed, the value is NULL. Otherwise, it is the number that the command requests or, without a
+    request, the number of nodes times the partition's GPUs per node.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _GPU_CHECKS = (
     SqlCheck(
         "gpus_not_listed",
-        f"runs that requested GPUs or ran in a partition named after GPUs, but whose AllocTRES lists none; {_CURE}",
+        f"runs that requested GPUs or ran in a GPU partition, but whose AllocTRES lists none; {_CURE}",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord)",
         "part WHERE start_local IS NOT NULL",
     ),
@@ -257,9 +257,9 @@ _GPU_CHECKS = (
 
 # Find how many GPUs each run in `sacct` had on each of its nodes.
 #
-# sacct lists a run's nodes and its total GPUs, but not how the GPUs were divided. Six GPUs on two nodes may be 4 + 2.
+# sacct lists a run's nodes and its total GPUs, but not how the GPUs were divided: six GPUs on two nodes may be 4 + 2.
 # The GPUs on each node are known if a run had one node, had one GPU per node, requested a number per node, or filled
-# its nodes, that is, used all GPUs that were ever in use on each node. Otherwise, they are unknown.
+# its nodes (used all GPUs that were ever in use on each). Otherwise, they are unknown.
 
 _SPREAD = """
 CREATE TABLE spread AS
@@ -276,7 +276,7 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
 
 _EVEN = "gpu_count IS NULL AND total % nodes = 0"
 
-# The most GPUs ever in use on a node, which is the number certainly in use at once or a multi-node run's even share.
+# The most GPUs ever in use on a node: the number certainly in use at once, or a multi-node run's even share.
 _FILLED = f"""
 CREATE TABLE filled AS
 WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),
@@ -301,8 +301,8 @@ _PLACE_CHECKS = (
     ),
     SqlCheck(
         "gpus_per_node_unknown",
-        "runs on several nodes that may have had different numbers of GPUs on each, because they did not fill "
-        "their nodes and have no request per node; the GPUs on each node are unknown",
+        "runs on several nodes that did not fill their nodes and have no request per node; their GPUs on each node "
+        "are unknown",
         f"SELECT DISTINCT job_id || ' attempt ' || attempt FROM placed WHERE {_EVEN}",
         "part WHERE len(node_list) > 0",
     ),
@@ -313,7 +313,7 @@ _PLACE_CHECKS = (
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows of `SacctReader` allow, and return the number of requeued jobs."""
+    """Write all tables that the rows of `SacctReader` can fill, and return the number of requeued jobs."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED):
         con.execute(statement)
@@ -354,7 +354,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    # A requeued or resized run has ended although its job has not, so the run's status is unknown.
+    # A requeued or resized run has ended but its job has not, so the run's status is unknown.
     sink.writer.copy(
         "attempts",
         con,
@@ -396,7 +396,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")
 _STATED = " OR ".join(f"{name} IS NOT NULL" for name in ("cpu_s", *_MEASURES))
 
-# If use is recorded for steps, the whole job's use (AdminComment) is not added, because it would count twice.
+# If steps have recorded use, the whole job's use (AdminComment) is not added, or it would count twice.
 _ONCE = ", ".join(
     f"CASE WHEN step IS NOT NULL OR count({name}) FILTER (step IS NOT NULL) OVER (PARTITION BY cluster, key) = 0 "
     f"THEN {name} END AS {name}"
@@ -409,8 +409,8 @@ SELECT cluster, key, job_id, generation,
        CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
 FROM part GROUP BY cluster, key, job_id, generation"""
 
-# A run's CPU time comes from its steps. If a dump has no steps, the run's own CPU time is used, unless it is 0, because
-# sacct prints 0 when asked to leave out steps.
+# A run's CPU time comes from its steps. Without steps, we use the run's own CPU time, unless it is 0: sacct prints 0
+# when asked to leave out steps.
 _USED = f"""
 CREATE TABLE used AS
 WITH step AS (
@@ -450,15 +450,15 @@ def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _CHECKS = (
     SqlCheck(
         "superseded_rows",
-        "rows that show an earlier state of a run than a later row; the later row is used",
+        "rows with an outdated state of a run that a later row replaces",
         """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
         ANTI JOIN revoked r ON s.ord = r.ord WHERE s.step IS NULL""",
         "sacct WHERE step IS NULL",
     ),
     SqlCheck(
         "reused_job_ids",
-        f"jobs that reuse the id of a job that ended more than {REUSED_AFTER} earlier; their job_id ends in #2, "
-        "#3, ...",
+        f"jobs whose id belonged to a job that ended more than {REUSED_AFTER} earlier; their job_id ends in #2, #3, "
+        f"...",
         "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
         "job",
     ),
@@ -471,8 +471,8 @@ _CHECKS = (
     ),
     SqlCheck(
         "waiting_arrays_as_one",
-        "arrays whose waiting tasks count as one job with the request of one task, because sacct truncated the "
-        "list or there are too many tasks",
+        "arrays whose waiting tasks count as one job with one task's request, because sacct truncated the list or "
+        "there are too many tasks",
         """SELECT job_id FROM part WHERE status = 'pending' AND start_local IS NULL AND task IS NULL
         AND "array" IS NOT NULL AND coalesce(instance_count, 2) > 1""",
         "part WHERE status = 'pending'",
@@ -487,7 +487,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "cpu_time_disagrees",
-        "jobs with a single run whose TotalCPU differs by 1 s or more from the sum over their steps, which is used",
+        "jobs with one run whose TotalCPU is 1 s or more off the sum over their steps; the sum is used",
         """SELECT p.job_id FROM (
             SELECT *, count(*) OVER (PARTITION BY cluster, key) AS runs FROM part) p
         JOIN (SELECT cluster, key, sum(cpu_s) AS cpu_s FROM used WHERE step IS NOT NULL GROUP BY cluster, key) s

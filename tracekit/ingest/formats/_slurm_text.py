@@ -1,7 +1,7 @@
 """Read the text of a `sacct` export: find its columns, its delimiter and the end of each record.
 
-Names, comments and commands may contain anything, including the delimiter or line breaks. Such a record is repaired if
-the columns around the free text allow only one way to split it. Otherwise, it is rejected.
+Names, comments and commands may contain anything, including the delimiter or line breaks. We repair such a record if
+the columns around the free text allow only one way to split it, and reject it otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMAND = (
     "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
     "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
 )
-"""A command that writes this format, shown in messages."""
+"""A command that writes this format, for messages."""
 
 _NEEDED = ("JobID", "Submit", "Start", "End", "State")
 _BETWEEN = re.compile(r"[^A-Za-z0-9_]+")
@@ -59,7 +59,7 @@ class SacctLayout:
     """Whether each line ends with a delimiter."""
     spec: TableSchema
     quoted: bool = False
-    """Whether cells may be quoted, as pandas and Excel do but sacct does not."""
+    """Whether cells may be quoted, as by pandas and Excel; sacct never quotes."""
 
     @property
     def fields(self) -> int:
@@ -68,12 +68,12 @@ class SacctLayout:
 
 
 def check_delimiter(text: str) -> str:
-    """Return the delimiter given by the option, or '' if it is not set.
+    """Return the delimiter set by the option, or ''.
 
     Raises
     ------
     UsageError
-        The option is not a single character that can separate columns.
+        The option is not a single character that can be a delimiter.
     """
     found = "\t" if text == "\\t" else text
     if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
@@ -83,11 +83,11 @@ def check_delimiter(text: str) -> str:
 
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
-    """Return the column names in a header line, in lower case, and the delimiter. Other lines give no names."""
+    """Return a header line's column names, in lower case, and the delimiter. Other lines give no names."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
-        # With an unusual delimiter, all required columns must be present, because many tables have a State column.
+        # With an unusual delimiter, all required columns must be present: many tables have a State column.
         names = [name.lower() for name in _BETWEEN.split(text[:20_000])]
         other = between.pop() if len(between) == 1 and {n.lower() for n in _NEEDED} <= set(names) else "|"
         delimiter = other if other.strip(" ") else "|"
@@ -98,9 +98,8 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
 def _is_quoted(head: bytes, delimiter: str) -> bool:
     """Return whether a table was saved by a program that quotes cells.
 
-    sacct never quotes cells, so a quote is an ordinary character in its output. The header decides if it can.
-    If it cannot, the decision comes from the first line that has the right number of columns in only one of the two
-    readings.
+    sacct never quotes cells, so a quote in its output is an ordinary character. The header decides if it can, or else
+    the first line that has the right number of columns in only one of the two readings.
     """
     header, *lines = head.decode("utf-8", "replace").splitlines()
     if '"' in header:
@@ -120,7 +119,7 @@ def _is_quoted(head: bytes, delimiter: str) -> bool:
 
 
 def _is_fixed_width(head: bytes) -> bool:
-    """Return whether sacct printed a human-readable table, with blanks between column names and dashes below them."""
+    """Return whether this is sacct's human-readable table, with blanks between column names and dashes below them."""
     names, _, below = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
     words = {word.lower() for word in names.decode("utf-8", "replace").split()}
     dashes = below.partition(b"\n")[0].split()
@@ -147,7 +146,7 @@ def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple
     Raises
     ------
     SourceError
-        There is no header line and the fields option names no columns, or a column is missing or named twice.
+        There is neither a header line nor a fields option, or a column is missing or named twice.
     """
     if line is None:
         raise SourceError("is empty", where=path, line=1, hint=f"write it with: {COMMAND}")
@@ -162,7 +161,7 @@ def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple
         names = names[:-1] if trailing else names
         return layout_of(names, delimiter, path, sink, trailing=trailing, quoted=quoted), True
     if _is_fixed_width(head):
-        what = "export it again with --parsable2: this is sacct's human-readable table, which truncates long cells"
+        what = "export it again with --parsable2: this is sacct's table for reading, which truncates long cells"
         raise SourceError(what, where=path, line=1, hint=f"for example: {COMMAND}")
     listed = [name.partition("%")[0].strip().lower() for name in sink.options["fields"].split(",")]
     if listed == [""]:
@@ -210,8 +209,8 @@ def layout_of(
 #
 # Names, comments and command lines are free text and may contain anything. The columns before the first and after the
 # last free-text column are counted from both ends. The columns between two free-text columns have known forms, such as
-# times, durations or lists. We keep only the divisions in which every cell of these columns has the right form. A line
-# is split if the remaining divisions agree on every used column.
+# times, durations or lists. We keep only the divisions in which every cell of these columns has the right form, and
+# split the line if they agree on every used column.
 
 FREE_TEXT = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "constraints", "extra", "submitline", "workdir"}
@@ -220,10 +219,10 @@ FREE_TEXT = frozenset(
 """Free-text columns in lower case. Their cells may contain anything, including the delimiter."""
 
 SEVERAL_LINES = frozenset({"comment", "admincomment", "systemcomment", "extra", "submitline"})
-"""Free-text columns in which line breaks are likely. In a job's name or a folder, a line break would mean damage."""
+"""Free-text columns in which line breaks are likely. In a job's name or a folder, they would mean damage."""
 
 _MOST_EXTRA = 64
-"""Maximum number of delimiters in free text for which divisions are tried. Each adds one division per column."""
+"""Maximum number of delimiters in free text for which we try divisions. Each adds one division per column."""
 
 _WORDS = r"Unknown|None|N/A|\(null\)|INVALID|UNLIMITED|Partition_Limit|NOT_SET"
 _FORMS = {
@@ -326,7 +325,7 @@ def _may_be(name: str, cell: str) -> bool:
 def _before(
     place: int, shift: int, pieces: Sequence[str], names: Sequence[str], read: Collection[int], after: list[_Divisions]
 ) -> _Divisions:
-    """Return the divisions from one column on, at most two, because two already contradict each other."""
+    """Return the divisions from one column on, at most two: two already contradict each other."""
     begin = place + shift
     if names[place] in FREE_TEXT:
         widths = range(len(after) - shift)
@@ -345,18 +344,18 @@ def _before(
 
 # Join the lines of a `sacct` record whose free text contains line breaks, such as a script after `sbatch --wrap`.
 #
-# Lines with too few columns are candidates. If the job id precedes all free text, a line begins a record when every
-# column before the free text has its form, and all lines up to the next record belong to that record. Otherwise
-# (`--format=ALL`), we join the fewest lines that make up all columns, if no line is left over. In both cases, the
-# joined text must divide in exactly one way, with each column in its form and line breaks only in commands and
-# comments. Otherwise, each line is rejected.
+# Lines with too few columns are candidates. If the job id comes before all free text, a line begins a record when every
+# column before the free text has its form, and that record extends to the next one. Otherwise (`--format=ALL`), we join
+# the fewest lines that make up all columns, if no line is left over. In both cases, the joined text must divide in
+# exactly one way, with each column in its form and line breaks only in commands and comments. If not, each line is
+# rejected.
 
 _MOST_LINES = 2000
-"""Maximum number of lines joined into one record, or kept because their record may have begun earlier."""
+"""Maximum number of lines that are joined into one record, or kept because their record may have begun earlier."""
 _MOST_TRIES = 16
-"""Maximum number of line counts tried for a record if nothing else shows where it ends."""
+"""Maximum number of line counts to try for a record if nothing else shows where it ends."""
 _MOST_FAILED = 500
-"""Maximum number of failed trials in one block of the file. After that, the block's lines are no longer joined."""
+"""Maximum number of failed attempts to join lines in one block of the file. After that, we stop joining its lines."""
 _CURE = (
     ": a name or a command may contain a line break, so the end of the record is uncertain; export again without "
     "free-text columns (SubmitLine, Comment, ...) or with sacct --json"
@@ -365,7 +364,7 @@ _CURE = (
 
 @dataclass
 class OddLines:
-    """A block's lines that have the wrong number of columns, sorted by kind."""
+    """A block's lines with the wrong number of columns, sorted by kind."""
 
     alone: list[BadRecord] = field(default_factory=list)
     """Lines that cannot be joined to another line, in order."""
@@ -374,7 +373,7 @@ class OddLines:
     tails: dict[int, str] = field(default_factory=dict)
     """Lines that continue the last column of a record in the block, by the record's row."""
     failed: int = 0
-    """Number of failed trials to join lines."""
+    """Number of failed attempts to join lines."""
 
 
 def pieces_of(raw: bytes, layout: SacctLayout) -> list[str] | None:
@@ -389,7 +388,7 @@ def pieces_of(raw: bytes, layout: SacctLayout) -> list[str] | None:
 
 
 def with_lines_after(blocks: Iterable[tuple[Block, list[BadRecord]]]) -> Iterator[tuple[Block, list[BadRecord]]]:
-    """Yield each block with the odd lines that follow it, even if they were read with the next block."""
+    """Yield each block with the odd lines after it, even if they were read with the next block."""
     before: tuple[Block, list[BadRecord]] | None = None
     for block, bad in blocks:
         rest = bad
@@ -495,7 +494,7 @@ def _join_fewest(
 
 
 def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord, list[str]] | None:
-    """Join lines into one record with its cells, or return None if it is uncertain that they are one record."""
+    """Join lines into one record with its cells, or return None if they may not be one record."""
     whole = BadRecord(lines[0].line, b"\n".join(line.raw for line in lines), lines[0].reason)
     pieces = pieces_of(whole.raw, layout)
     if pieces is None:
@@ -505,7 +504,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
 
 
 def _uncertain(line: BadRecord, layout: SacctLayout) -> BadRecord:
-    """Return a line. If it has too few columns, its reason also explains how to avoid this."""
+    """Return a line. If it has too few columns, its reason also says how to avoid this."""
     if not line.reason.startswith("expected ") or line.raw.count(layout.delimiter.encode()) >= layout.fields - 1:
         return line
     return BadRecord(line.line, line.raw, line.reason + _CURE)
@@ -530,7 +529,7 @@ class SacctRecords:
 
 
 def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
-    """Yield the records of one export in blocks, as text. Lines that cannot be split into columns are rejected.
+    """Yield the records of one export in blocks, as text. Lines that do not split into columns are rejected.
 
     `head` contains the file's first bytes.
 
@@ -617,7 +616,7 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     cells = divide(pieces, layout.names, used, layout.delimiter)
     place = layout.columns.get("Constraints")
     if cells is None and place is not None:
-        # A constraint may contain the delimiter, as a|b does. It is no reason to reject the line: it becomes unknown.
+        # A constraint may contain the delimiter, as in a|b. It becomes unknown, but the line is not rejected.
         cells = divide(pieces, layout.names, used - {place}, layout.delimiter)
         if cells is not None:
             cells[place] = ""

@@ -1,14 +1,14 @@
 """Acme (Shanghai AI Laboratory, 2023): the Seren and Kalos clusters, used to develop large language models.
 
 Origin: github.com/InternLM/AcmeTrace, licence in that repository. Study: Hu et al., Characterization of Large Language
-Model Development in the Datacenter, NSDI'24. Seren runs Slurm, and Kalos runs Kubernetes. Only the file name contains
-the cluster's name. Every time includes its UTC offset, +08:00 in Seren and +00:00 in Kalos. For both clusters, the time
-zone for hours of the day is Asia/Shanghai.
+Model Development in the Datacenter, NSDI'24. Seren runs Slurm, and Kalos runs Kubernetes. The cluster's name is only in
+the file name. Every time has its UTC offset: +08:00 in Seren, +00:00 in Kalos. Hours of the day are in Asia/Shanghai
+for both.
 
-Known faults: in the published Kalos rows, the recorded duration is end minus submission, so the recorded GPU time also
-includes the wait. The queue time is a decimal number. The number of jobs differs between the release's description and
-its summary. The GPUs in use, reconstructed from the Kalos log, stay far below the cluster's size, so jobs may be
-missing. There are no tenants and no node list. Utilization is a separate download of wide files, which are not read.
+Known faults: in the published Kalos rows, the duration is end minus submission, so the GPU time also includes the wait.
+The queue time is a decimal number. The number of jobs differs between the release's description and its summary. The
+GPUs in use according to the Kalos log stay far below the cluster's size, so jobs may be missing. There are no tenants
+and no node list. Utilization is a separate download of wide files, which we do not read.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     run_s, queue_s = in_seconds(end - start), in_seconds(start - pl.col("submit_time"))
     sojourn_s = in_seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
-    # The failure and cancellation times are compared only if the file has them, as in Kalos.
+    # Compare the failure and cancellation times only if the file has them, as in Kalos.
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
     kind = pl.col("type")
     odd = log.select(
         duration_disagrees=disagrees(stated_s, run_s),
-        # The wait must be long enough to distinguish the two meanings of the duration.
+        # The wait must be long enough to tell the two meanings of the duration apart.
         duration_includes_queue=pl.when(disagrees(sojourn_s, run_s)).then(
             ~disagrees(stated_s, sojourn_s) & disagrees(stated_s, run_s)
         ),
@@ -142,13 +142,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose recorded duration differs from end minus start by 1 s or more; the times are "
-    "used",
+    "duration_disagrees": "jobs whose recorded duration is 1 s or more off end minus start; the times are used",
     "duration_includes_queue": "jobs whose recorded duration is end minus submission, so it includes the wait",
-    "queue_disagrees": "jobs whose recorded queue time differs from start minus submission by 1 s or more; the "
-    "times are used",
-    "gpu_time_disagrees": "jobs whose recorded GPU time differs from run time times GPUs by 1 s per GPU or more; "
-    "it is ignored",
+    "queue_disagrees": "jobs whose recorded queue time is 1 s or more off start minus submission; the times are used",
+    "gpu_time_disagrees": "jobs whose recorded GPU time is 1 s per GPU or more off run time times GPUs; it is ignored",
     "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
     "unknown_type_word": "jobs with a type that the format does not define; their purpose is unknown",

@@ -62,7 +62,7 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         timed = raw.with_columns(clipped_seconds(pl.col(name)) for name in _TIMES)
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
-        # An instance from before the trace did run, so it has an attempt, although its start is unknown.
+        # An instance from before the trace did run, so it has an attempt with an unknown start.
         write_jobs(jobs, sink)
 
 

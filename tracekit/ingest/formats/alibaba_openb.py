@@ -3,9 +3,9 @@
 Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of Fragmentation, ATC'23.
 Times are whole seconds since the start of the trace, without a zone or a date.
 
-Known faults: every pod has a deletion time, even if it continued to run. Of these times, 34 equal the end of the trace,
-12,902,960 s, and are treated as right-censored. Running means "ran until its deletion", so it is unknown whether the
-pod succeeded. The lists are samples of pods alive in the last 34 days, not queue logs.
+Known faults: every pod has a deletion time, even if it continued to run. 34 of them equal the end of the trace,
+12,902,960 s, and count as right-censored. Running means "ran until its deletion", so we do not know whether the pod
+succeeded. The lists are samples of pods alive in the last 34 days, not queue logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TRACE_END_S = 12_902_960
-"""End of the trace [s since its start]. A deletion at this time only marks the end of the window."""
+"""End of the trace [s since its start]. A deletion at this time only means the end of the window."""
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
@@ -87,7 +87,7 @@ def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     if names.count(wanted) > 1:
         raise SourceError(f"several pod lists have the name '{wanted}'", hint="name one folder")
     others = ", ".join(n for n in names if n != wanted)
-    sink.note(f"pod lists are alternatives: read '{wanted}', ignored {others} (choose with --option list=NAME)")
+    sink.note(f"only one pod list is read: '{wanted}', not {others} (choose with --option list=NAME)")
     return files[names.index(wanted)]
 
 
@@ -95,7 +95,7 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
     chosen = max(files, key=lambda f: (f.size, f.path))
     if len(files) > 1:
         others = ", ".join(f.name for f in files if f is not chosen)
-        sink.note(f"node lists are alternatives: read the larger one, {chosen.name}, ignored {others}")
+        sink.note(f"only the largest node list is read: {chosen.name}, not {others}")
     return chosen
 
 
@@ -112,7 +112,7 @@ def _read_pods(file: SourceFile, sink: Sink) -> None:
 
 
 def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
-    """Add missing columns with unknown values, because the multigpu lists contain only requests."""
+    """Add missing columns with unknown values: the multigpu lists contain only requests."""
     absent = schema.source("alibaba-openb", "openb_pod_list").columns
     return pods.with_columns(pl.lit(None, dtype=c.polars).alias(c.name) for c in absent if c.name not in pods.columns)
 
@@ -162,7 +162,7 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
 
 
 _MEANINGS = {
-    "ran_without_schedule": "pods whose phase shows that they ran, but that have no scheduling time",
+    "ran_without_schedule": "pods that ran according to their phase, but have no scheduling time",
     "scheduled_but_pending": "pods in the Pending phase that have a scheduling time",
     "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
     "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",

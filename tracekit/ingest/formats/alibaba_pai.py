@@ -8,24 +8,23 @@ submission. Only its instances show when it received resources. By default, a jo
 request is the sum of instances times plan over its tasks. With `--option unit=task` each task becomes a job, as in the
 study's figures.
 
-A job's group comes from the group tag table. If the job has no tag, the group is unknown, although the published
-notebook uses the user instead. The same table tags about one instance in eleven with its model (bert, ctr, graphlearn).
-A model does not distinguish training from inference, so `workload` is set only if the tag is training, inference or
-other. The tag itself becomes the job's `name`, which the source does not record. With unit=task, the name is the
-task's, and the tag is not used. If an alias has several tags, the first in the file is used.
+A job's group comes from the group tag table. Without a tag, the group is unknown; the published notebook uses the user
+instead. The same table tags about one instance in eleven with its model (bert, ctr, graphlearn). A model does not
+distinguish training from inference, so `workload` is set only if the tag is training, inference or other. The tag
+itself becomes the job's `name`, which the source does not record. With unit=task, the name is the task's, and the tag
+is not used. If an alias has several tags, the first in the file is used.
 
 Measured use (job_usage) is each worker's average over its life. CPU use is in percent of one core, and GPU use in
-percent of one GPU. Machine use is recorded only over the lives of the machine's workers. Each of these intervals
-becomes one DERIVED sample at its start.
+percent of one GPU. Machine use is recorded only over the lives of the machine's workers. Each interval becomes one
+DERIVED sample at its start.
 
 Known faults: waiting jobs have no times, and running rows and most failed jobs have no end, so ends come from the
 instances. A worker that was retried has several rows. The last row in the order of status, start and end is its
-placement, as in the published notebook. A job, however, starts with the first and ends with the last of all rows. A
-start of 0 means unknown. Machines may be missing from the specification. Fewer than half of the instances have a
-measured use.
+placement, as in the published notebook. But a job starts with the first and ends with the last of all rows. A start of
+0 means unknown. Machines may be missing from the specification. Fewer than half of the instances have a measured use.
 
-The Trace does not include a worker's GPU index, the largest memory use, network traffic, or machines' GPU use and load.
-The GPU type that a group tag requests is only compared.
+The Trace does not include a worker's GPU index, largest memory use or network traffic, or a machine's GPU use and load.
+The GPU type in a group tag is only used for a check.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
     """Write host_utilization with one DERIVED sample per worker interval, at its start.
 
-    `machines` are the machines in the specification. They are empty if there is no specification.
+    `machines` are the machines in the specification, if there is one.
     """
     with sink.connect() as con:
         tables.stage(con, "metric", "pai_machine_metric")
@@ -144,9 +143,9 @@ _UNLISTED = SqlCheck(
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job, or with unit=task to the task, that the row names. Without a job table, every row keeps
-    that name. Its instance is the instance with the same worker in the instance table. If there is none, the instance
-    is NULL, because a worker's name is not an instance name.
+    A row belongs to the job (with unit=task, the task) that it names. Without a job table, every row keeps that name.
+    Its instance is the one with the same worker in the instance table, or NULL, because a worker's name is not an
+    instance name.
 
     With a job table, `con` has the views that `write_jobs` creates.
     """
@@ -158,8 +157,8 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
-    # Superseded rows are joined last, because DuckDB overestimates their number and would otherwise keep the instances
-    # in memory instead of the measured uses, which are fewer.
+    # Join superseded rows last: DuckDB overestimates their number and would otherwise keep the instances in memory
+    # instead of the measured uses, which are fewer.
     con.execute(
         """CREATE TABLE named AS
         SELECT f.line, f.inst_name, f.moved
@@ -199,7 +198,7 @@ def _copy(con: duckdb.DuckDBPyConnection, sink: Sink, rows: str) -> None:
 _CHECKS = (
     SqlCheck(
         "repeated_sensor_rows",
-        "measured uses of a worker that an earlier row also measures; all are kept",
+        "repeated measured uses of one worker; all are kept",
         """SELECT worker_name FROM (
             SELECT worker_name, hash(worker_name) AS hash, line FROM sensor) SEMI JOIN (
             SELECT hash FROM (SELECT hash(worker_name) AS hash FROM sensor) GROUP BY hash HAVING count(*) > 1)
@@ -234,7 +233,7 @@ _INSTANCE_CHECKS = (
 TIMEZONE = "Asia/Shanghai"
 
 _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
-"""Tables that produce rows only if the job table is present."""
+"""Tables that give rows only if the job table is present."""
 
 
 def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no recognizable header
@@ -261,7 +260,7 @@ class AlibabaPaiFormat(Format):
         RawFile("header", "column order of a table", r"pai_\w+\.header", _never),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "unit": Option("job", "what becomes a job: a PAI job, or each of its tasks", ("job", "task"))
+        "unit": Option("job", "what a job is: a PAI job, or each of its tasks", ("job", "task"))
     }
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
@@ -284,7 +283,7 @@ class AlibabaPaiFormat(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that produce no rows without jobs, to count their records."""
+    """Read the tables that give no rows without jobs, to count their records."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):

@@ -5,8 +5,8 @@ Times are seconds since the first job's submission, without a zone or a date.
 
 Known faults: the node list's columns are not in the order that the release describes, so files are read by their
 header. Node names are consecutive numbers with gaps. Two GPU models have disguised names. We have not seen the job
-list, so we follow the release's description. The list describes planned work: a job has a submission and a duration,
-but no start, end or outcome, so there are no attempts.
+list, so we follow the release's description. It lists planned work: a job has a submission and a duration, but no
+start, end or outcome, so there are no attempts.
 """
 
 from __future__ import annotations

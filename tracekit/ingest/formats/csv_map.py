@@ -1,7 +1,7 @@
 """Read any tabular log with a mapping file: delimited text, JSON lines or Parquet.
 
-The mapping file (TOML, `tracekit.ingest.mapping`) defines which columns fill which tables (see docs/mapping.md). A
-source that needs a mapping file cannot be identified by file names or first bytes, so it is read only on request.
+The mapping file (TOML, `tracekit.ingest.mapping`) defines which columns fill which tables (see docs/mapping.md). Such a
+source cannot be identified by file names or first bytes, so it is read only on request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MappedLogFormat(Format):
     }
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the options. The mapping file is checked before anything is read or written.
+        """Return the options. Check the mapping file before anything is read or written.
 
         Raises
         ------

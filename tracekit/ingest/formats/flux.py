@@ -11,17 +11,17 @@ value is JSON or the text printed by `flux job info ID KEY`. These commands writ
 
 flux-accounting's job archive has the same columns: sqlite3 -json job-archive.sqlite 'select * from jobs'.
 
-Event times (RFC 18 and 21; flux-framework.readthedocs.io) are in seconds since 1970. A job is submitted with `submit`,
-can be scheduled from `depend` on, has its resources from `alloc` on, and ends with `finish` or, if that is missing,
-with `free` or `clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout,
-and anything else means failed. Without an exception, the job is completed if the wait status of `finish` is 0, and
-failed if it is not. A job has one run.
+Event times (RFC 18 and 21; flux-framework.readthedocs.io) are seconds since 1970. A job is submitted at `submit`,
+eligible from `depend`, has its resources from `alloc`, and ends at `finish` or, if that is missing, at `free` or
+`clean`. An exception of severity 0 shows why it ended: cancel means cancelled, timeout means timeout, and anything else
+means failed. Without an exception, the job is completed if the wait status of `finish` is 0, and failed if it is not. A
+job has one run.
 
 R (RFC 20) lists ranks and the cores and GPUs on each. A job's GPUs are counted in R, and a node without `gpu` has none.
 Any other kind of child may be an accelerator, so the number of GPUs is unknown unless the gpu_resource option sets how
-many GPUs the child counts as. Host names are in rank order. If R lists ranks in another order, the GPUs of a node are
-unknown unless all nodes have the same number. Before a job has R, its GPUs are the number that the jobspec (RFC 14)
-requests. If the jobspec requests a whole node, or a range of numbers, they are unknown.
+many GPUs the child counts as. Host names are in rank order. If R lists ranks in another order, the GPUs of each node
+are unknown unless all nodes have equally many. Without R, a job's GPUs are those that the jobspec (RFC 14) requests, or
+unknown if it requests a whole node or a range of numbers.
 
 Ids are written in decimal. Ids in the f58 form (fABC, or with a florin sign) are converted. The time limit is the
 duration in the jobspec or in the latest jobspec-update, and 0 means no limit.
@@ -174,7 +174,7 @@ def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resource
 
 
 def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[str, float], depth: int) -> float | None:
-    """Add resources, each multiplied by `times`, and return the number of nodes, or None if a number is unknown."""
+    """Add resources, multiplied by `times`, and return the number of nodes, or None if a number is unknown."""
     if not isinstance(listed, list) or depth > _DEEPEST:
         raise ValueError("has no list of resources")
     nodes: float | None = 0.0
@@ -261,7 +261,7 @@ def _resources(
     found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
-    # A job that ran may have had more than it requested, because the scheduler may allocate whole nodes.
+    # A job may have had more than it requested: the scheduler may allocate whole nodes.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
@@ -362,7 +362,7 @@ def _word(value: Any) -> str | None:
 
 
 def _text_of(value: Any) -> str | None:
-    """Convert an object to a string, unless it is one already. Return None if it is missing."""
+    """Convert an object to a string if it is not one. Return None if it is missing."""
     if value is None or isinstance(value, str):
         return value or None
     return orjson.dumps(value).decode()

@@ -5,10 +5,10 @@ accounting. The cluster's name is only in the folder name or at the beginning of
 times. We assume UTC+8, because of the operator's location.
 
 Known faults: job ids repeat across clusters and are not strictly in order. The recorded duration and queue time can
-disagree with the times. The duration is used only if both times are missing, as in logs that tracekit writes for
-synthetic jobs. A few SUSPENDED rows have an end, which is used, as in the study, but it is unknown how the job ended. A
-few RUNNING rows have an end, which is ignored. Quotas change from day to day, and the GPUs in use may exceed them.
-Nodes are not named, so the only known detail about placement is the number of nodes.
+disagree with the times. We use the duration only if both times are missing, as in logs that tracekit writes for
+synthetic jobs. A few SUSPENDED rows have an end, which we use, as in the study, but how the job ended is unknown. We
+ignore the end of a few RUNNING rows. Quotas change from day to day, and the GPUs in use may exceed them. Nodes are not
+named; only their number is known.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HeliosFormat(Format):
 
 
 def _cluster(file: SourceFile) -> str:
-    """Return the cluster's name, which is the prefix of the file name, or the folder's name if there is no prefix."""
+    """Return the cluster's name: the prefix of the file name, or else the folder's name."""
     match = re.fullmatch(_LOG, file.name) or re.fullmatch(_QUOTA, file.name)
     prefix = match[1] if match else None
     return prefix or file.parent or file.origin.parent.resolve().name
@@ -118,13 +118,13 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
 
 
 def _status() -> pl.Expr:
-    """Return the common status. A suspended job with an end has ended, although the log does not show how."""
+    """Return the common status. A suspended job with an end has ended; the log does not show how."""
     ended = (pl.col("state") == _SUSPENDED) & pl.col("end_time").is_not_null()
     return pl.when(ended).then(pl.lit("unknown")).otherwise(slurm_status(pl.col("state")))
 
 
 def _without_times() -> pl.Expr:
-    """Return whether a job's duration shows that it ran although both times are unknown, as in a synthetic log."""
+    """Return whether a job's duration shows that it ran, even though both times are unknown, as in a synthetic log."""
     open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
     neither = ~pl.col("began") & pl.col("end_time").is_null()
     return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)

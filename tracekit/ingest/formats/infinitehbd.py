@@ -1,13 +1,13 @@
 """InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models. It contains no jobs.
 
-Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. According to
-its description, it covers 400 GPU servers over 348 days, starting on 2024-03-30. Of these servers, 231 had a fault. A
-server is unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, so their
+Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. By its
+description, it covers 400 GPU servers over 348 days, starting on 2024-03-30. 231 of them had a fault. A server is
+unavailable from fault_start until fault_end. Times are days since the beginning, with four decimals, so their
 resolution is 8.64 s. The time of day at which the trace begins and the number of GPUs per server are unknown.
 
-Known faults: according to the description, times count from the first event, but that event is at 3.8955. Servers
-without a fault have no name. The `servers` option sets the total number, and the servers without a fault are called
-unnamed-1 and so on. Some faults end when they begin. A fault may lie inside another fault of the same server.
+Known faults: the description says that times count from the first event, but that event is at 3.8955. Servers without a
+fault have no name: the `servers` option sets the total number, and they are called unnamed-1 and so on. Some faults end
+when they begin. A fault may lie inside another fault of the same server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAYS = 36_500
 _LARGEST_STATISTICS = 16 * 1024 * 1024
 
 _PLANNED = frozenset({"Change", "Test"})
-"""Fault classes of servers that people took out of service although no part had failed."""
+"""Fault classes of servers that people took out of service without any failed part."""
 
 _CAUSES = {
     "Parameter Plane Cable": "network cable",
@@ -62,7 +62,7 @@ _CAUSES = {
     "Unknown Error": "unknown",
     "Other Failures": "unknown",
 }
-"""Our common word for each class. For GPU faults and classes not listed here, it is derived from the description."""
+"""Our word for each class. For GPU faults and other classes, it comes from the description."""
 
 _GPU_CAUSES = {
     "GPU DBE(Double Bit ECC) > Threshold": "gpu memory",
@@ -129,7 +129,7 @@ class InfiniteHbdFormat(Format):
         if len(files) != 1:
             raise SourceError(
                 f"contains {len(files)} fault files",
-                hint="keep one fault_trace.json, because its times count from its start",
+                hint="keep only one fault_trace.json: its times count from its start",
             )
         faults = _read_faults(files[0], sink)
         sink.write("node_events", _events(faults, sink))
@@ -186,7 +186,7 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
 
 
 def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
-    """Return one row per outage. A server's faults that begin together are one outage, until all have ended."""
+    """Return one row per outage. A server's faults that begin together are one outage, until the last has ended."""
     keys = ("node_id", "start_time", "state", "source")
     end = pl.when(pl.col("end_time").is_null().any()).then(None).otherwise(pl.col("end_time").max()).alias("end_time")
     events = faults.group_by(keys, maintain_order=True).agg(
@@ -230,7 +230,7 @@ def _moment(line: int, raw: bytes) -> _Moment:
         raise Fault("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
         raise Fault("event_type", "is neither fault_start nor fault_end")
-    # The kind decides which end belongs to which start. Without a kind, a fault would never end.
+    # The kind shows which end belongs to which start. Without a kind, a fault would never end.
     kind = held.get("fault_type")
     if kind is not None and not isinstance(kind, dict):
         raise Fault("fault_type", "is not an object")
@@ -274,7 +274,7 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
-    """Find the kinds of faults whose count differs from the count in the statistics.
+    """Find the kinds of faults whose count differs from the statistics.
 
     Raises
     ------

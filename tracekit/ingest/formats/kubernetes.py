@@ -2,8 +2,8 @@
 
 The files come from `kubectl get pods --all-namespaces -o json`, `kubectl get workloads -A -o json`, or both in one
 file. A file is a List, an array, or one object after another. Several files may show the same cluster at different
-times. Times are UTC. A deleted pod is missing from later files, so only the last file that contains it shows its state.
-Take snapshots often enough. Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
+times. Times are UTC. A deleted pod is missing from later files, so the last file that contains it shows its final
+state. Take snapshots often enough. Fields: kubernetes.io/docs (Pod API), kueue.sigs.k8s.io/docs (Workload).
 
 The pods of one job are its instances. A pod's job is the first of the following that exists: the job named by a label
 (kueue.x-k8s.io/pod-group-name, ray.io/originated-from-cr-name or jobset.sigs.k8s.io/jobset-name), the pod's owner, if
@@ -18,16 +18,16 @@ whose lives overlap are one attempt. A pod created after all others ended begins
 its first pod. A job's GPUs are the most that its pods requested at once. The counted resources are nvidia.com/gpu,
 amd.com/gpu, MIG slices as parts of a GPU (3g is 3 of 7, or 3 of 4 on an A30), and the gpu-fraction annotation of KAI
 and Run:ai, whose reservation pods are ignored. Any other resource with a slash in its name may be an accelerator,
-unless it is a known network or file resource. A pod's GPUs are unknown if it requests a possible accelerator, a device
-claim (DRA, named resourceclaim/NAME) or an amount of GPU memory. These resources are counted by name, and the
-gpu_resource option sets how many GPUs each counts as.
+unless it is a known network or file resource. A pod's GPUs are unknown if it requests such a resource, a device claim
+(DRA, named resourceclaim/NAME) or an amount of GPU memory. Notes list these resources, and the gpu_resource option sets
+how many GPUs each counts as.
 
 A pod that its machine rejected (UnexpectedAdmissionError, OutOfcpu, ...) used nothing and has no attempt.
 
 With Workloads, a job waits from the creation of its Workload until its admission, which begins an attempt. An eviction
-ends an attempt, although the Workload still shows Admitted until its pods are gone. A Workload shows only its last
-admission. Earlier admissions are known from files of that time and from pods. The reasons in its conditions show why it
-was evicted and how it finished. A pod's own reason is more specific.
+ends an attempt, even though the Workload shows Admitted until its pods are gone. A Workload shows only its last
+admission; earlier ones are known from files of that time and from pods. Its conditions give the reasons for an eviction
+and for its end. A pod's own reason is more specific.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 # Turn rows of pods and Workloads into jobs, attempts and placements.
 
-# If several files show a pod, the last file that shows its latest state is used.
+# If several files show a pod, we use the last file with its latest state.
 _PODS = """
 CREATE TABLE shown AS
 SELECT * FROM staged WHERE kind = 'pod'
 QUALIFY row_number() OVER (PARTITION BY pod_key ORDER BY level DESC, (scheduled IS NULL), ord DESC) = 1"""
 
-# A label names a job without its uid. It means the last job with that name created before the pod.
+# A label names a job without its uid, and means the last job of that name created before the pod.
 _POD_JOBS = """
 CREATE TABLE pod AS
 WITH known AS (
@@ -119,7 +119,7 @@ SELECT l.job_id, l.island, min(l.created) AS created, min(l.scheduled) AS start_
        nullif(string_agg(DISTINCT l.gpu_model, '|' ORDER BY l.gpu_model), '') AS gpu_model
 FROM life l JOIN most m USING (job_id, island) GROUP BY l.job_id, l.island"""
 
-# Kueue shows when a job received its quota. The pods at that time show where it ran.
+# Kueue shows when a job got its quota. The pods at that time show where it ran.
 _RUNS = """
 CREATE TABLE joined AS
 WITH covered AS (

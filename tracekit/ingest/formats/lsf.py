@@ -1,22 +1,21 @@
 """Read IBM Spectrum LSF logs: lsb.acct, and the output of bhist -l, bacct -l and bjobs -o ... -json.
 
 In lsb.acct (ibm.com/docs, lsb.acct), each line is a finished job, with fields in a fixed order and times in seconds
-since 1970. Waiting and running jobs are missing. The manual lists options3 before runLimit, but records of known jobs
-have the run limit first, so we read that order. Each host's usage takes six fields, the last of which is the number of
-pairs that follow. In some records, it takes five. We use the layout in which the effective resource requirement looks
-like one. Newer versions add fields at the end. A line that ends before that requirement, or fits neither layout, is
-used without it and counted (short_records). exitInfo is LSF's reason for ending a job, as a number from the manual's
-table of termination reasons.
+since 1970. Waiting and running jobs are missing. The manual lists options3 before runLimit, but in records of known
+jobs the run limit comes first, so we use that order. Each host's usage takes six fields, of which the last is the
+number of pairs that follow, or five in some records. We use the layout in which the effective resource requirement
+looks like one. Newer versions add fields at the end. If a line ends before that requirement or fits neither layout, we
+use it without the requirement and count it (short_records). exitInfo is LSF's reason for ending a job, as a number from
+the manual's table of termination reasons.
 
 bhist -l reads the event log, so it shows every run of a job. bacct -l shows only the last run. The times of both and of
 bjobs are wall-clock times without a zone (option timezone), and without a year unless LSB_DISPLAY_YEAR is set (option
 year).
 
 A job starts when it is dispatched. Its GPUs come from the GPU_ALLOCATION or GPU_ALLOC table, or else from the effective
-resource requirement, in which rusage[ngpus_physical=2.00/host] is per host and /task is per slot. If neither is
-present, and for compound requirements, the GPUs are unknown. Resources named in the gpu_resource option also count. Any
-other resource named like an accelerator makes the number unknown, and so do exclusive hosts (bsub -x) if no GPUs are
-mentioned.
+resource requirement, where rusage[ngpus_physical=2.00/host] is per host and /task is per slot. If both are missing, and
+for compound requirements, the GPUs are unknown. Resources in the gpu_resource option also count. Any other resource
+named like an accelerator makes the number unknown, as do exclusive hosts (bsub -x) without any mention of GPUs.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
 _SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
 _DONE, _EXIT = 64, 32  # JOB_STAT_DONE and JOB_STAT_EXIT of lsbatch.h
 _EXCLUSIVE = 0x40
-"""SUB_EXCLUSIVE, the bit for `bsub -x` in the options field, which means that the job uses its hosts exclusively.
+"""SUB_EXCLUSIVE, the bit for `bsub -x` in the options field: the job uses its hosts exclusively.
 
 The number comes from OpenLava's lsbatch.h (github.com/zjma/openlava, lsbatch/lsbatch.h). IBM's manual omits it.
 """
@@ -86,7 +85,7 @@ def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
         check("other_records", seen["other"], len(lines), "records of types other than JOB_FINISH; ignored")
         check(
             "short_records", seen["short"], len(lines),
-            "records whose last part, with run limit and used resources, is missing or has an unknown layout",
+            "records whose last part (run limit and used resources) is missing or has an unknown layout",
         )  # fmt: skip
         yield text_of.of_cluster(rows, opened.sink.options)
 
@@ -124,7 +123,7 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
 
 
 def _after_use(cells: list[str], at: int) -> dict[str, str]:
-    """Return the fields after the list of host usage, or no fields if no layout of that list fits.
+    """Return the fields after the list of host usage, or none if no layout of that list fits.
 
     According to the manual, an entry has six fields: host, memory, swap, user time, system time, and the number of
     pairs that follow, which is 0 in this file. Some records have only the first five. A layout fits if all numbers can

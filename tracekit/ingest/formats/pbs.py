@@ -3,17 +3,16 @@
 A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;attribute=value ...`. Torque's manual lists the types A, C, D, E, Q, R, S and T,
 and the times ctime, qtime, etime and start (docs.adaptivecomputing.com, Accounting records). OpenPBS's header acct.h
 adds types for reservations, licences and phases of a job, which are counted but not used. Times inside a record are
-seconds since 1970. Only a job's deletion, abort and rerun, and Torque's Q, have no time except the wall-clock time at
-the beginning of the line, whose zone is not recorded (option timezone).
+seconds since 1970. A job's deletion, abort and rerun, and Torque's Q, have only the wall-clock time at the beginning of
+the line, without a zone (option timezone).
 
-A job is assembled from all its records, in any file. They give its submission (ctime), its eligible time (etime), and
-one run per start. A run ends with its E record or with the R, C or A record that closed it. If a run's end was never
-recorded and another run followed, the run has no end, and its nodes are left out.
+We assemble a job from all its records, in any file: its submission (ctime), its eligible time (etime), and one run per
+start. A run ends with its E record or with the R, C or A record that closed it. A run without a recorded end that is
+followed by another run has no end, and its nodes are left out.
 
 Exit_status 0 means completed. OpenPBS reports exceeded memory limits as -26 and -27 (out_of_memory), and exceeded CPU
 and wall time limits as -28 and -29 (timeout), as named in job.h. Any other value means failed, including 271 (ended by
-SIGTERM), which a limit or qdel can cause. A run that ends unsuccessfully after a D record requested its deletion is
-cancelled.
+SIGTERM, by a limit or qdel). A run that fails after a D record requested its deletion is cancelled.
 
 GPUs come from exec_vnode (OpenPBS) or exec_gpus (Torque), or else from the request in Resource_List, which is ngpus,
 select, or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. Resources named in the gpu_resource option also count.
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 # Parse a record's values: durations, amounts, requests and places where a job ran.
 #
-# Each function takes one value as a string and raises ValueError with the reason if it cannot be read.
+# Each function takes one value as a string. If it cannot be read, the function raises ValueError with the reason.
 
 Place = dict[str, Any]
 
@@ -74,7 +73,8 @@ _MOST_SLOTS = 1 << 20
 _PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
 
 GPU_NAMES = ("ngpus", "gpus", "gpu")
-"""Resources that count GPUs in OpenPBS, in Torque, and under a common site-defined name. The first present is used."""
+"""Resources that count GPUs in OpenPBS, in Torque, and under a common site-defined name. We use the first one
+present."""
 
 
 class Request(NamedTuple):
@@ -185,8 +185,7 @@ def requested(text: str, factors: Mapping[str, float], model: str | None) -> Req
     factors : mapping
         As in `gpus_in`.
     model : str, optional
-        The chunk resource that names the GPU model, or None for Torque, because a name in Torque's request means one
-        node.
+        The chunk resource that names the GPU model, or None for Torque, where a name in a request means one node.
     """
     cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
     nodes = cpus = total = 0.0
@@ -302,7 +301,7 @@ _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?
 _QUARTER_S = 900
 """Clock offsets are multiples of this [s]."""
 _WRITTEN_WITHIN_S = 60
-"""Maximum delay before the record of a start or an end is written [s]."""
+"""Longest delay before the record of a start or an end is written [s]."""
 _MOST_OFFSET_S = 15 * 3600
 _WAITING = ("running", "pending")
 _NOTED = TimeColumns({"noted": "end_time"})
@@ -490,7 +489,7 @@ def _has_whole_nodes(held: Mapping[str, str]) -> bool:
 def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
     """Return the job's state by the record type. `clock` names the column that receives the wall-clock time."""
     if line.kind == "Q":
-        # Torque's record contains only the queue. The job was submitted when the record was written.
+        # Torque's record has only the queue. The job was submitted when it was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
     if line.kind in "ST":
         if "start_s" not in row:
@@ -524,9 +523,9 @@ def _end(row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
 class _Clock:
     """Converts the wall-clock times of records to instants.
 
-    The record of a start or an end also contains its own instant, in seconds. The difference is the clock's UTC offset,
-    which is valid for the surrounding records, through every clock change. A file without a start or end record is read
-    with the configured zone.
+    The record of a start or an end also has its instant in seconds. The difference is the clock's UTC offset, which
+    also holds for the records around it, through every clock change. A file without such a record is read with the
+    configured zone.
     """
 
     def __init__(self, opened: OpenedFile) -> None:

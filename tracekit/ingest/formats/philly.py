@@ -3,9 +3,9 @@
 Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Times in the job log are naive US
 Pacific wall-clock times. Telemetry times end in PST or PDT.
 
-Known faults: the machine list contradicts the log and the telemetry, because machines listed with 2 GPUs run 8-GPU
-jobs, so the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 are ambiguous
-and become unknown unless an option sets another rule. Attempts may have no start or no end. Telemetry rows end with a
+Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs), so
+the source of the capacity must be named. Wall-clock times between 01:00 and 02:00 on 2017-11-05 are ambiguous and
+become unknown unless an option sets another rule. Attempts may have no start or no end. Telemetry rows end with a
 comma, and some have a different number of fields. Only the job has a status, so earlier attempts have none.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _KIB_PER_GIB = 1024 * 1024
 _LINES = 1 << 40
-"""A number greater than any file's number of lines."""
+"""A number larger than the number of lines of any file."""
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
 
 
@@ -61,7 +61,7 @@ def read_gpu_samples(files: list[SourceFile], sink: Sink) -> None:
 
 
 def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Write the samples of a file, and yield the data that shows whether any sample repeats."""
+    """Write the samples of a file, and yield what shows whether any sample repeats."""
     spec = _telemetry_schema("cluster_gpu_util", sink)
     spec = replace(spec, primary_key=())  # repeated samples are counted below, not rejected
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
@@ -71,8 +71,8 @@ def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFra
             "offline_gpu_cells",
             _count_not_available(text),
             None,
-            "GPU cells with NA, which means that the GPU was offline; neither these cells nor empty cells, which "
-            "mean that the GPU does not exist, are samples",
+            "GPU cells with NA (the GPU was offline); neither these nor empty cells (the GPU does not exist) are "
+            "samples",
         )
 
     proof = RepeatProof()
@@ -111,7 +111,7 @@ def _count_not_available(text: bytes) -> int:
         ended = (after == ord(",")) | (after == ord("\r")) | (after == ord("\n"))
         if (ended & (array[at - 1] == ord(",")) & (array[at + 1] == ord("A"))).all():
             return len(at)
-    # If cells contain blanks or a machine name contains an N, only the regular expression is right.
+    # If cells contain blanks or a machine name has an N, only the regular expression is right.
     return len(_NOT_AVAILABLE.findall(text))
 
 
@@ -175,7 +175,7 @@ def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
     if every:
         nth = "row_number() OVER (PARTITION BY time, machine_id ORDER BY line) AS nth"
         return f"SELECT time, machine_id, {', '.join(values)}, {nth} {samples}"
-    # max_by over a struct keeps a NULL in the last row, which max_by over the value would skip.
+    # max_by over a struct keeps a NULL in the last row; max_by over the value would skip it.
     last = ", ".join(f"max_by({{'v': {v}}}, line).v AS {v}" for v in values)
     return f"SELECT time, machine_id, {last}, 1::BIGINT AS nth {samples} GROUP BY time, machine_id"
 
@@ -253,9 +253,8 @@ class PhillyFormat(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are kept unchanged (times=naive), so they are an hour off across the clock "
-                "change; if GPU samples have the same time, the last is used; CPU and memory samples are all kept, "
-                "1 us apart"
+                "wall-clock times are kept unchanged (times=naive), so they are an hour off after the clock change; "
+                "of GPU samples with the same time, the last is used; CPU and memory samples are all kept, 1 us apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 

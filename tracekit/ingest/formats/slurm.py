@@ -1,10 +1,10 @@
 """Read Slurm's accounting database, as printed by `sacct --parsable2` (or `--parsable`, or `--json`).
 
 Manual: slurm.schedmd.com/sacct.html. Columns may be in any order, but must include JobID, Submit, Start, End and State,
-and must be named by a header line or the fields option. A delimiter other than | is detected from the header, and so
-are the quotes that pandas and Excel put around cells. Times are wall-clock times, without a zone, of the machine that
-printed them, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`). The times of --json are instants. In the
-hour that a clock change doubles, Elapsed decides.
+and must be named by a header line or the fields option. The header shows the delimiter, and whether pandas or Excel put
+quotes around cells. Times are wall-clock times, without a zone, of the machine that printed them, unless
+SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`). The times of --json are instants. In the hour that a clock
+change repeats, Elapsed decides.
 
 The Trace does not include who cancelled a job, when a run was suspended, or which GPUs of a node a job used. Steps are
 used only for measured use. A multi-node job's GPUs on each of its nodes are known if it filled the nodes, had one GPU
@@ -77,7 +77,7 @@ class SlurmFormat(Format):
         "vc": Option("account", "the tenant unit", ("account", "partition", "qos")),
         "queue_from": Option(
             "submit",
-            "when a job's wait begins: eligible leaves out dependencies and begin times",
+            "when a job's wait begins: eligible excludes dependencies and begin times",
             ("submit", "eligible"),
         ),
         "fields": Option("", "columns of files without a header line, as given to sacct --format"),
@@ -99,7 +99,7 @@ class SlurmFormat(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine the runs of both exports as if the exports had been read together."""
+        """Combine the runs of both exports as if they had been read together."""
         merge_runs(con, options["queue_from"])
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
@@ -116,10 +116,7 @@ class SlurmFormat(Format):
         sink.note(
             f"{requeued} jobs have several runs, which become their attempts"
             if requeued
-            else (
-                "no job has several runs, so attempts are derived, and a requeued job may count only from its "
-                "last requeue"
-            )
+            else ("no job has several runs, so attempts are derived, and a requeued job may start at its last requeue")
         )
         if reader.wall_clocks:
             sink.note(f"times have no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")

@@ -5,10 +5,10 @@ et al., Benchmarks and Standards for the Evaluation of Parallel Job Schedulers, 
 UnixStartTime, and the time zone for hours of the day is TimeZoneString. Either may be missing from a log.
 
 Known faults of logs in this format: -1 means unknown in every field. The codes for failed (0) and cancelled (5) are
-used loosely. Both processor counts can be missing. Header keys may repeat or be missing. A job that was swapped out has
-one line for the whole job, followed by one line for each part, whose wait counts from the end of the previous part. The
-format has no GPUs, but the processors_are_gpus option treats processors as GPUs. A Trace has no columns for CPU time,
-used memory, programs or dependencies on earlier jobs.
+used loosely. Both processor counts can be missing. Header keys may repeat or be missing. A swapped-out job has one line
+for the whole job, then one line for each part, whose wait counts from the end of the previous part. The format has no
+GPUs, but the processors_are_gpus option treats processors as GPUs. A Trace has no columns for CPU time, used memory,
+programs or dependencies on earlier jobs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
 _PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
 _CANCELLED = 5
 _LATEST_START = 4_000_000_000
-"""Latest start of a log [s since 1970]. If the log started later, its last times would be out of range."""
+"""Latest start of a log [s since 1970]. With a later start, its last times would be out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
 _SUBMITTED = TimeColumns({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
@@ -100,7 +100,7 @@ class _SwfHeader:
         return self.keys.get(key, [None])[0]
 
     def number(self, key: str) -> int | None:
-        """Return the number at the beginning of a key's value, because archives add remarks after the number."""
+        """Return the number at the beginning of a key's value; archives add remarks after it."""
         match = re.match(r"\d{1,15}\b", self.text(key) or "")
         return int(match[0]) if match else None
 
@@ -197,7 +197,7 @@ def _typed_lines(opened: OpenedFile, header: _SwfHeader, sink: Sink) -> Iterator
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
-    """Return lines as strings, or NULL if they are not UTF-8, because comments often have other encodings."""
+    """Return lines as strings, or NULL if they are not UTF-8: comments often have other encodings."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -214,7 +214,7 @@ def _text(line: bytes) -> str | None:
 def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema, sink: Sink) -> Iterator[pl.DataFrame]:
     width = len(spec.names)
     size = records["raw"].bin.size()
-    # A line that is too long is not split into fields, because it could have too many.
+    # A line that is too long is not split into fields: it could have too many.
     text = pl.when(size <= MAX_LINE).then(pl.col("text"))
     fields = records.select(fields=text.str.replace_all(r"\s+", " ").str.split(" "))["fields"]
     whole = (fields.list.len() == width).fill_null(value=False)

@@ -40,14 +40,14 @@ _NODE_CHECKS = (
     SqlCheck(
         "jobs_above_listed",
         "machines with more GPUs allocated at one time than the machine list shows; the list is used (if a run is "
-        "requeued after its end, Slurm records the requeue as its end, so the run overlaps later runs)",
+        "requeued after its end, Slurm records the requeue as its end, so it overlaps later runs)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
         "listed",
     ),
 )
 
-# If the list gives no number of GPUs, the number comes from the log or is the most GPUs that jobs used at once.
+# If the list has no number of GPUs, it comes from the log or is the most GPUs that jobs used at once.
 _NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
        CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
             WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
@@ -103,7 +103,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     sink.note(f"{counted(listed.height, 'machines')} listed by {sources}{more}")
 
 
-# A run that has as many GPUs as its nodes together has all of them, so its GPUs on each node are known.
+# A run with as many GPUs as its nodes together has all of them, so its GPUs on each node are known.
 _WHOLE = """CREATE TABLE whole AS
 SELECT p.row, l.gpu_count
 FROM placed p
@@ -119,7 +119,7 @@ WHERE w.parts > 1 AND w.gpus = a.gpu_count"""
 
 
 def fill_whole_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink) -> None:
-    """Set the unknown GPUs of placements on nodes that a run had as a whole, by the list of machines.
+    """Use the list of machines to fill in unknown GPUs of placements on nodes that a run had as a whole.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def fill_whole_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink:
 def write_events(happened: pl.DataFrame, sink: Sink) -> None:
     """Write the events in machine files and in the log, each once.
 
-    Because dumps overlap, the last row of an event that has an end is used, or the event's last row if none has an end.
+    Dumps overlap, so we use an event's last row with an end, or else its last row.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def write_events(happened: pl.DataFrame, sink: Sink) -> None:
 def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     """Remove states from machine lists if a later list of the same kind no longer shows them.
 
-    A removed state has ended, but the time of its end is unknown.
+    Such a state has ended, but we do not know when.
     """
     newest = listed.group_by("kind", "node_id").agg(pl.col("rank").max().alias("newest"))
     shown = happened.join(newest, on=["kind", "node_id"], how="left", maintain_order="left").with_columns(
@@ -197,8 +197,8 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
 
 # Find each placement's GPUs from samples of running jobs.
 #
-# `sacct` gives only a run's total GPUs and its nodes, so an even split is a guess. A sample shows the run's GPUs on
-# each node, so it fills in or corrects a placement's GPUs.
+# `sacct` gives only a run's nodes and total GPUs, so an even split is a guess. A sample shows the GPUs on each node and
+# can fill in or correct a placement.
 
 _SHORT = r"""CASE WHEN regexp_matches(split_part(regexp_extract({0}, '[^/]*$'), '.', 1), '[A-Za-z]')
      THEN split_part(regexp_extract({0}, '[^/]*$'), '.', 1) ELSE regexp_extract({0}, '[^/]*$') END"""
@@ -231,7 +231,7 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of allocated GPUs whose job, according to the log, did not run on that machine at that time; ignored",
+        "samples of allocated GPUs whose job did not run on that machine at that time, according to the log; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
@@ -302,7 +302,7 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
 
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
-"""Kinds in reading order. For each column of a machine, a later kind takes precedence."""
+"""Kinds in reading order. For each column of a machine, later kinds win."""
 
 _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 """The value of nodes.source for a machine list, if it differs from the name of its kind."""
@@ -318,7 +318,7 @@ def complete_machines(
 ) -> None:
     """Read the machine files, and complete nodes, node_events and placements with them.
 
-    If several lists contain a machine, the last list is used, in the order of kinds and then of paths.
+    If several lists contain a machine, the last one counts, by kind and then by path.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def complete_machines(
             if shown.any():
                 sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
-        # Samples may show more GPUs on a machine than an even split does.
+        # Samples may show more GPUs on a machine than an even split would.
         machines = _one_list(listed, sink)
         if listed.height or (from_jobs and held is not None and known):
             write_nodes(con, machines, sink, from_jobs=from_jobs)
@@ -411,7 +411,7 @@ def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
 
 
 def _of_last_list(name: str) -> pl.Expr:
-    """Return the words of a list column in the last file that has them; a file may have several rows per machine."""
+    """Return the words of a list column from the last file that has them. A file may have several rows per machine."""
     known = pl.col(name).is_not_null()
     words = pl.col(name).filter(known & (pl.col("rank") == pl.col("rank").filter(known).max()))
     return (

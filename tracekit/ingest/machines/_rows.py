@@ -1,4 +1,4 @@
-"""Build machines and events record by record, which is fast enough because machine lists are short."""
+"""Build machines and events record by record: machine lists are short."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EVENT = {
 }
 """Columns of an event, with times in UTC and the words of the node_events table.
 
-A machine list shows states at one point in time, so its events have no end, and `source` is in LISTS.
+A machine list shows states at one time, so its events have no end, and `source` is in LISTS.
 """
 
 HELD = {
@@ -122,14 +122,14 @@ class Cells:
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
         """Return the UTC times from a column of wall-clock times, `name` + '_clock', and a column of instants, `name`.
 
-        In the hour that a clock change doubles or skips, the first of two instants is used, or the later if `late`.
+        In the hour that a clock change repeats or skips, use the first of two instants, or the second if `late`.
         """
         found = instants(frame[f"{name}_clock"], self._frame.timezone)
         self.sink.check_rows(
             "ambiguous_machine_times",
             found.doubtful,
-            "times in machine files inside the hour that a clock change doubles or skips; a start is read as the "
-            "first possible instant, and an end as the last",
+            "times in machine files in the hour that a clock change repeats or skips; a start is the first possible "
+            "instant, an end the last",
             frame["host"],
         )
         return frame.select(pl.coalesce(name, decided(found, "second" if late else "first").alias("clock"))).to_series()
@@ -146,7 +146,7 @@ class RecordReader(Companion):
     kinds: ClassVar[tuple[str, ...]] = ("machine", "event")
     """The kinds of rows that the file provides."""
     repeats: ClassVar[bool] = False
-    """Whether a machine may have several records, one per partition; we use the last, with the partitions of all."""
+    """Whether a machine may have several records, one per partition. We use the last, with the partitions of all."""
 
     @abstractmethod
     def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
@@ -166,7 +166,7 @@ class RecordReader(Companion):
         """
 
     def _add(self, found: dict[object, tuple[str, Row]], kind: str, row: Row) -> None:
-        """Add a row; it replaces an earlier row of the same machine, but keeps the partitions of that row."""
+        """Add a row. It replaces an earlier row of the same machine, but keeps its partitions."""
         key = (kind, row["cluster"], row["host"]) if self.repeats else len(found)
         if kind == "machine" and key in found and row["partitions"] is not None:
             row["partitions"] = sorted({*row["partitions"], *(found[key][1]["partitions"] or ())})
@@ -175,8 +175,8 @@ class RecordReader(Companion):
     def read(self, opened: OpenedFile, frame: TimeFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         """Yield frames with their kind 'machine', 'event' or 'held', and with the columns of MACHINE, EVENT or HELD.
 
-        Wall-clock times are in the zone of `frame`. An event without a start, or whose state does not take the node out
-        of service, is counted but not yielded.
+        Wall-clock times are in the zone of `frame`. Events without a start, or whose state leaves the node in service,
+        are counted but not yielded.
 
         Raises
         ------
@@ -217,7 +217,7 @@ class RecordReader(Companion):
 
 
 _FIT = "events whose state does not take a node out of service"
-_UNTIMED = "machines that a list shows out of service without a start time; they have no event"
+_UNTIMED = "machines that a list shows out of service without a start time; they get no event"
 
 
 def unknown_devices(sink: Sink, host: str, devices: str) -> None:

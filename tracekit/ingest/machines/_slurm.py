@@ -39,8 +39,8 @@ _SIGNS = re.compile(r"[*~#!%$@^+-]+$")
 def fitness(words: str | list[str]) -> str | None:
     """Return the node_events state for a node with these Slurm states, or None if the node is in service.
 
-    For compound states such as DOWN+DRAIN, the worst state is used. The * sign alone means that the node is not
-    responding right now. It does not take the node out of service.
+    For compound states such as DOWN+DRAIN, the worst counts. The * sign alone means that the node is not responding
+    right now, which does not take it out of service.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def fitness(words: str | list[str]) -> str | None:
 
 
 def is_no_machine(words: str | list[str]) -> bool:
-    """Return whether no machine exists yet for a name, as in the FUTURE state."""
+    """Return whether a name has no machine yet, as in the FUTURE state."""
     return not _plain(words).isdisjoint(_NO_MACHINE)
 
 
@@ -70,11 +70,10 @@ def _plain(words: str | list[str]) -> set[str]:
 def gpus_of(
     host: str, cells: Cells, listed: str | None, configured: str | None = None
 ) -> tuple[int | None, str | None]:
-    """Return a node's number of GPUs and their model. Each is None if unknown, as is the model if there are several.
+    """Return a node's number of GPUs and their model. Each is None if unknown; the model also if there are several.
 
-    For MIG slices, the number is the smallest number of cards that can contain the slices. If a device is unknown, the
-    number is unknown, and the device is counted under its name. The number is also unknown if a list is unreadable or
-    has more GPUs than any real machine.
+    MIG slices count as the fewest cards that can hold them. The number is unknown if a device is unknown (it is counted
+    by name), or if a list is unreadable or has more GPUs than any real machine.
 
     Parameters
     ----------

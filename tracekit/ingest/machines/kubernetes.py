@@ -1,9 +1,9 @@
 """Read a Kubernetes cluster's machines, as printed by `kubectl get nodes -o json`.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of known plugins. For
-MIG slices, the number is the smallest number of cards that can contain them. If labels of NVIDIA's GPU feature
-discovery give the number of cards, that number is used, because a shared card appears as several devices. If a device
-belongs to another plugin, the number is unknown.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of known plugins. MIG
+slices count as the fewest cards that can hold them. A shared card appears as several devices, so we use the number of
+cards in the labels of NVIDIA's GPU feature discovery if there is one. If a device belongs to another plugin, the number
+is unknown.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 `scontrol show nodes` lists machines and their states. Memory is in MiB. A reason ends with its author and time.
 
-`scontrol --details show job`, polled while jobs run, is the only Slurm output that shows how a multi-node job is placed
-on its nodes and which of their GPUs it has. One file may contain several polls, each after a comment with its time.
-Without a comment, a record's time is its start plus its run time.
+`scontrol --details show job`, polled while jobs run, is the only Slurm output that shows which GPUs of which nodes a
+multi-node job has. One file may contain several polls, each after a comment with its time. Without a comment, a
+record's time is its start plus its run time.
 
 Manual: slurm.schedmd.com/scontrol.html.
 """
@@ -216,7 +216,7 @@ def _held(text: str, stamp: str | None, cells: Cells) -> list[Row]:
 
 
 def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
-    """Return the time at which the record was printed, limited to the time from the job's start to its end."""
+    """Return when the record was printed, limited to the time from the job's start to its end."""
     now: tuple[Any, ...]
     if stamp is not None:
         now = cells.time(stamp)
@@ -236,8 +236,8 @@ def _now(text: str, stamp: str | None, start: Any, cells: Cells) -> Any:
 def _gpus(listed: str, cells: Cells) -> tuple[float, list[int] | None] | None:
     """Parse a list like `gpu:a100:2(IDX:0-1)` to the number of GPUs and their indices, or return None if unknown.
 
-    MIG slices count as parts of GPUs, and their indices are not GPU indices. A list is ignored if it has an unknown
-    part or counts its GPUs by unreadable indices.
+    MIG slices count as parts of GPUs, and their indices are not GPU indices. A list with an unknown part or unreadable
+    indices is ignored.
     """
     total, indices = 0.0, []
     known = True

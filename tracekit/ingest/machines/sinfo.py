@@ -1,7 +1,7 @@
 """Read machines and their outages, printed by Slurm's programs as tables or JSON.
 
-`sinfo`, with or without -N: the header names the columns, and a row describes all nodes in its node list. A number with
-a plus is a group's minimum and is ignored. Manual: slurm.schedmd.com/sinfo.html.
+`sinfo`, with or without -N: the header names the columns, and a row describes all nodes in its list. A number with a
+plus is a group's minimum and is ignored. Manual: slurm.schedmd.com/sinfo.html.
 
 `sacctmgr --parsable2 show event`, or --parsable: times are wall-clock times of the machine that printed them. The first
 row of a cluster has no node but contains the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
@@ -153,7 +153,7 @@ class SinfoTable(RecordReader):
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
-    """Return the column names, the delimiter and the number of lines before the header, or None for other tables."""
+    """Return the column names, the delimiter, and the number of lines before the header. None for other tables."""
     lines = head.removeprefix(b"\xef\xbb\xbf")[:8_192].decode("utf-8", "replace").splitlines()
     for skip, line in enumerate(lines[:2]):
         delimiter = next((mark for mark in _DELIMITERS if mark in line), None)

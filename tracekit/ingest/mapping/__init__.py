@@ -1,4 +1,4 @@
-"""Read mapping files (TOML), which map the columns of a log to the columns of a Trace."""
+"""Read mapping files (TOML), which map a log's columns to the columns of a Trace."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def kind_of(name: str, reading: Reading) -> str:
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
-    """Return a function that selects the rules' columns from a header, and raises an error if a column is missing."""
+    """Return a function that selects the rules' columns from a header and raises an error if one is missing."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -90,8 +90,7 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
     Parameters
     ----------
     choose : function (header or None) -> list of str
-        Takes the file's columns, or None for JSON lines, because each record has its own columns. Returns the columns
-        to read.
+        Takes the file's columns, or None for JSON lines, where each record has its own. Returns the columns to read.
 
     Raises
     ------
@@ -137,7 +136,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
 
 class _Uncommented:
-    """A stream that replaces comments by empty lines, so the other lines keep their numbers.
+    """A stream that replaces comments by empty lines, so that the other lines keep their numbers.
 
     Parameters
     ----------
@@ -269,7 +268,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryFile() as copy:
-        # A Parquet reader starts at the end of the file, and the source may be a stream inside an archive.
+        # A Parquet reader starts at the end of the file, but the source may be a stream inside an archive.
         shutil.copyfileobj(opened.stream, copy, 1 << 20)
         copy.seek(0)
         with _parquet_errors(opened.path):
@@ -294,13 +293,13 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
 @contextmanager
 def _parquet_errors(path: str) -> Iterator[None]:
-    """Raise one clear error if a Parquet file cannot be read, because pyarrow raises OSError for a damaged file."""
+    """Raise a clear error if a Parquet file cannot be read; pyarrow raises OSError for damage."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
-        # The text after a colon is about the library's internals.
+        # The text after a colon is about library internals.
         what = str(error).splitlines()[0].partition(":")[0][:200]
         raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 

@@ -1,7 +1,6 @@
 """Convert a raw file's cells to typed columns by a mapping file's rules.
 
-An unreadable cell rejects its record if the record is meaningless without it. Any other unreadable cell becomes
-unknown.
+An unreadable cell becomes unknown, or rejects its record if the record is meaningless without it.
 """
 
 from __future__ import annotations
@@ -140,8 +139,8 @@ def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | tuple[s
 def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
     """Return the cells as a rule reads them, and masks of the unreadable cells.
 
-    Several columns are joined, the regular expression's match is extracted, and the lookup table gives its meaning. A
-    column of a Parquet file keeps its type if the rule does none of these.
+    Join several columns, extract the match of the regular expression, and look up its meaning. A Parquet column keeps
+    its type if the rule does none of these.
     """
     if rule.entry.file is not None:
         texts = _file_name(rows)
@@ -305,7 +304,7 @@ def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
 def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall-clock time that corresponds to no instant becomes unknown and does not reject its record.
+    # A wall-clock time that never occurred becomes unknown and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:

@@ -74,7 +74,7 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
 
 
 class _Compiler:
-    """Compiles one expression, and collects the columns and lookup values that it reads."""
+    """Compiles one expression and collects the columns and lookup values that it reads."""
 
     def __init__(self, quoted: Mapping[str, str], lookups: Collection[str]) -> None:
         self._quoted, self._lookups = quoted, lookups

@@ -1,4 +1,4 @@
-"""Define the keys of a mapping file, and check a file before any log is opened (docs/mapping.md explains the keys)."""
+"""Define the keys of a mapping file (see docs/mapping.md), and check a file before any log is opened."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ _REQUIRED = {
 }
 
 Given = Text | Entry | None
-"""The source of a column's values, which is the name of a log column, or a table with more keys."""
+"""Where a column's values come from: the name of a log column, or a table with more keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The layout of files. If one of these keys is missing from a section, the key of [source] is used."""
+    """The layout of files. A section without one of these keys uses the key of [source]."""
 
     files: Text | Annotated[tuple[str, ...], NonEmpty()] = ("*",)
     """File name patterns such as jobs*.csv."""
@@ -217,7 +217,7 @@ class LogMap:
 
 
 def template() -> str:
-    """Return a mapping file that explains every key, as a starting point."""
+    """Return a mapping file that explains every key, to start from."""
     return (resources.folder("schemas") / "sources" / "csv" / "template.toml").read_text(encoding="utf-8")
 
 
@@ -270,7 +270,7 @@ def _inherited(data: dict[str, Any]) -> dict[str, Any]:
         is_json = section.get("type", "jsonl") == "jsonl"
         return {key: value for key, value in common.items() if is_json or key != "records"} | section
 
-    found = {"source": completed(source)}  # first, because an error must name the key of [source]
+    found = {"source": completed(source)}  # first: an error must name the key of [source]
     for name, section in data.items():
         if name in ("telemetry", "lookup") and isinstance(section, dict):
             found[name] = {key: completed(one) for key, one in section.items()}

@@ -128,12 +128,12 @@ class ColumnRule:
     entry: Entry
     """Source of the values."""
     keep_empty: bool = False
-    """Whether the joined string of several columns keeps an empty cell's place. If not, it skips the cell."""
+    """Whether joining several columns keeps an empty cell's place, rather than skipping it."""
     expression: Expression | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     """The Trace's word for each source word."""
     tables: Mapping[str, LookedUp] = field(default_factory=dict)
-    """Content of the lookup tables that the rule names, once they have been read."""
+    """Content of the rule's lookup tables, once they have been read."""
 
     @property
     def sources(self) -> tuple[str, ...]:

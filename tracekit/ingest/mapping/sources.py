@@ -1,8 +1,8 @@
 """Read the files named in a mapping, alone or next to a log in a known format, and fill their tables.
 
 Next to a log, a mapping adds tables that the format does not fill. Only node_events, telemetry, and machines that a
-format derives from its jobs may have rows from both the log and the mapping. Events and samples are combined. For a
-machine, the mapped columns take precedence.
+format derives from jobs may have rows from both: events and samples are combined, and for a machine, the mapped columns
+win.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TELEMETRY = ("gpu_utilization", "host_utilization")
 
 
 def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None = None) -> dict[str, list[SourceFile]]:
-    """Return the files of each section of a mapping, by the section's key. A note lists all other files.
+    """Return the files of each section of a mapping, by the section's key. A note lists the other files.
 
     A lookup table's file may also belong to another section that names it.
 

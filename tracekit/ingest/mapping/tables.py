@@ -32,8 +32,8 @@ def unusable_events(
 ) -> dict[int, tuple[str, str]]:
     """Return the node events with impossible times, each with the log's column and the first fault.
 
-    A missing end means that the event continues, so a record with an unusable end is rejected, because without its end
-    it would mean something else.
+    A missing end means that the event continues, so a record with an unusable end is rejected: without the end it would
+    mean something else.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def unusable_events(
 
 _UNFINISHED = ("running", "pending")
 _UNREAD = "(too long)"
-"""The status word for a cell that is too long for a regular expression. No list contains this word."""
+"""Status word for a cell that is too long for a regular expression; no list contains it."""
 _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
@@ -145,7 +145,7 @@ def _write(
 
 
 def _keys(table: Section[Table]) -> set[str]:
-    """Return the durations that replace times. Without these durations, a job seems never to start or end."""
+    """Return the durations that replace times. Without them, a job would seem never to start or end."""
     if table.key != "jobs":
         return set()
     keys = {"queue_s"} if table.rule("start_time") is None else set()
@@ -225,7 +225,7 @@ def _with_times(frame: pl.DataFrame, table: Section[Table], times: RecordTimes) 
     frame = times.eligible(frame, _TIMES, "eligible_time", frame["start_time"])
     run = in_seconds(pl.col("end_time") - pl.col("start_time"))
     queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
-    # A recorded duration is ignored if its record's times are contradictory.
+    # A recorded duration is ignored if the record's times contradict each other.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -293,7 +293,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
 
 
 _PART = "\x1f"
-"""Separates the parts of a list that is split outside brackets. No node name contains this character."""
+"""Separates the parts of a list that is split outside brackets; no node name contains it."""
 
 
 def _split_outside(cells: pl.Series, separator: str) -> pl.Series:

@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
 Samples become rows of time, node, GPU, metric and value in a Parquet file. DuckDB, which can spill to disk, then joins
-the metrics of a GPU or host at the same time into one row.
+all metrics of a GPU or host at one time into one row.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _narrow(
         )
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad, cells.lost)))
-            # Both tables have metrics with the same name, so the name includes the table.
+            # Both tables have metrics of the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),

@@ -130,7 +130,7 @@ def zone_fault(zone: str) -> str | None:
 def format_fault(form: str) -> str | None:
     """Return a hint for an invalid time format, or None if the format is valid.
 
-    A format that cannot parse its own output would reject every record.
+    A format that cannot parse its own output would reject all records.
     """
     if form in EPOCHS or form == "iso8601":
         return None
@@ -219,10 +219,10 @@ def quantity(text: pl.Series, unit: str) -> pl.Series:
 
 
 def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False) -> pl.Series:
-    """Look up the meaning of each string. A string that no list contains gives NULL.
+    """Look up the meaning of each string, or NULL if no list contains it.
 
-    A literal word matches only the same string. In a pattern, * matches any number of characters, and ? matches exactly
-    one. A literal word takes precedence over patterns, and the longest of several matching patterns is used.
+    A literal word matches only the same string. In a pattern, * matches any number of characters and ? exactly one.
+    Literal words win over patterns, and longer patterns over shorter ones.
 
     Parameters
     ----------

@@ -1,15 +1,15 @@
 """Fill gpu_utilization, and add GPU errors (XID) and node conditions to node_events, from the telemetry next to a log.
 
-Samples are first collected in a file of numbers. The metrics of a GPU at one time then become one row with the job that
-used the GPU. Only some machines are processed at a time, so memory use is bounded. The rules:
+Samples are first collected in a file of numbers. All metrics of a GPU at one time then become one row with the job that
+used the GPU. Machines are processed in groups, so memory use is bounded. The rules:
 
 - A host is matched to the log's machine with the same name, with or without cluster and domain.
-- Several series of one metric with samples for the same GPU and time are a contradiction, unless one of the series has
-  already ended, because `query_range` repeats values for 5 minutes. The series that began last is used, or the largest
-  value if they began at the same time.
+- If several series of one metric have samples for the same GPU and time, they contradict each other, unless one has
+  already ended: `query_range` repeats values for 5 minutes. The series that began last counts, or the largest value if
+  they began together.
 - A sample belongs to the job in its labels if an attempt of that job ran at that time. Without job labels, it belongs
-  to the only attempt that can have used the GPU. If the log has GPU indices, they identify this attempt. If it does
-  not, only an attempt that used all GPUs of the machine is certain.
+  to the only attempt that can have used the GPU. GPU indices in the log identify this attempt; without them, only an
+  attempt that used all GPUs of the machine is certain.
 - Placements get the GPU indices in labels if the number of indices equals the number of GPUs in the log.
 """
 
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
 
 
-# Pull raw samples from a running Prometheus, and save its responses as files, which the file reader then reads.
+# Pull raw samples from a running Prometheus, and save its responses as files for the file reader.
 #
 # An instant query of METRIC[WINDOW] returns the samples as they were scraped, whereas `query_range` would repeat values
 # for 5 minutes after the end of a series. Each response is a file in a folder next to the Trace, so an interrupted run
 # can resume.
 #
-# If the server rejects a window because of a limit, the window is halved. If a response would have too many samples,
-# chunks or bytes, Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics return HTTP 422. If the time span is too long,
-# Mimir and Cortex return HTTP 400, and if a query takes too long, Prometheus returns HTTP 503.
-# `tracekit.exchange.QUESTIONS` limits every response.
+# If the server rejects a window because of a limit, the window is halved. For too many samples, chunks or bytes,
+# Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics return HTTP 422. For too long a time span, Mimir and Cortex
+# return HTTP 400; if a query takes too long, Prometheus returns HTTP 503. `tracekit.exchange.QUESTIONS` limits every
+# response.
 #
 # The bearer token comes from the environment. It is sent only to the server's host and never written to disk.
 
@@ -80,9 +80,9 @@ WINDOW_S = 86_400
 
 _LEAST_WINDOW_S = 60
 _TOO_LARGE = 3
-"""A pull fails after this number of consecutive oversized responses, each for half of the previous window."""
+"""A pull fails after this many oversized responses in a row, each for half of the window before."""
 _NAMES = replace(QUESTIONS, most_bytes=64 << 20)
-"""Limits for the response with all metric names, which is read into memory."""
+"""Limits for the response with all metric names, which must fit into memory."""
 _CHUNK = 1 << 18
 _LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
 """Matches servers' error messages for a query that exceeds a limit."""
@@ -113,7 +113,7 @@ class _BusyError(Exception):
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A server and the folder for its responses.
+    """A server, and the folder for its responses.
 
     Raises
     ------
@@ -360,7 +360,7 @@ _OWN_KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
 
 
 def samples_lack_jobs(sink: Sink) -> bool:
-    """Return whether the log's samples cannot be joined with jobs by GPU."""
+    """Return whether the samples cannot be joined with the log's jobs by GPU."""
     if not sink.has("gpu_utilization"):
         return False
     with sink.connect() as con:

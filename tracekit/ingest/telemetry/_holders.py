@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.telemetry._pivot import Keys, Wide
 
 
-# A host's name may include its cluster and domain. If a name matches several machines, the host has no match.
+# A host's name may include its cluster and domain. A name that fits several machines matches none.
 _NODES = """
 CREATE TABLE host_node AS
 WITH known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM placements),
@@ -60,7 +60,7 @@ SELECT DISTINCT p.place, p.node_id, p.gpu_index, p.gpu_instance, n.cluster
 FROM placed p LEFT JOIN nodes n USING (node_id)"""
 
 _UNPLACED = "telemetry series without a GPU or machine; ignored"
-_UNKNOWN = "machines in telemetry that the log does not name; their samples are kept but belong to no job"
+_UNKNOWN = "machines in telemetry that are not in the log; their samples are kept but belong to no job"
 _SHARED_NAME = (
     "machines in telemetry whose name matches several machines of the log; their samples keep the name in the telemetry"
 )
@@ -128,8 +128,8 @@ by_cluster AS (
 SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
 FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
 
-# If the log does not record which of a machine's GPUs a job uses, the job is certain only if it uses all of them, that
-# is, as many GPUs as the machine list and the telemetry show.
+# If the log does not record which of a machine's GPUs a job uses, the job is certain only if it uses all of them: as
+# many as the machine list and the telemetry show.
 _OWNED = """
 CREATE TABLE owned AS
 WITH part AS (
@@ -163,7 +163,7 @@ FROM state s LEFT JOIN numbered p ON s.jobs = 1 AND p.number = s.number LEFT JOI
 WHERE s.jobs > 0"""
 
 LAST = (1 << 62) - 1
-"""End time used for attempts that have not ended."""
+"""End time of attempts that have not ended."""
 
 _MICROSECONDS = f"epoch_us(since) AS since, CASE WHEN isfinite(until) THEN epoch_us(until) ELSE {LAST} END AS until"
 
@@ -182,10 +182,10 @@ class Matched(NamedTuple):
 
 
 class Holders:
-    """The times in which jobs named in labels ran (`held`), and in which a single job used a whole machine (`owned`).
+    """When jobs named in labels ran (`held`), and when a single job used a whole machine (`owned`).
 
-    In `held`, the times of one name in one cluster do not overlap. In `owned`, the times of one machine do not overlap.
-    Therefore, each sample is in at most one time in `held` and one in `owned`.
+    The times of one name in one cluster (`held`) or of one machine (`owned`) do not overlap, so each sample is in at
+    most one time of each.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -229,7 +229,7 @@ class Holders:
         owned = self.owned.join(places.select("local", "node_id"), on="node_id").sort("local", "since")
         at = _within(rows.keys, owned, rows.local, rows.time)
         at[labelled] = -1
-        # A monitor that names jobs on a machine would also name the job on this GPU.
+        # A monitor that names jobs on a machine would name the job on this GPU too.
         silent = ~places["node_id"].is_in(self._labelled.implode()).to_numpy()[rows.local]
         doubtful = np.append(owned["doubtful"].to_numpy(), [False])[at] & silent
         return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
@@ -277,7 +277,7 @@ def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDA
     until = np.minimum(spans["until"].to_numpy() - keys.origin, keys.span)
     passed, width = time - keys.origin, keys.span
     if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
-        # Place and time do not fit into one number, but ranks of the times give the same result.
+        # Place and time do not fit into one number, but with ranks of the times they do.
         moments = np.unique(passed)
         passed, since, until = (np.searchsorted(moments, t) for t in (passed, since, until))
         width = len(moments)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 # Check whether the telemetry's clock agrees with the log's clock.
 #
-# With labels, a job's first sample follows its start by at most one sampling interval, and the drift is the median of
-# this delay over jobs. Without labels, a busy GPU must have a job, so the shift, in half-hours, that puts the most busy
+# With labels, a job's first sample comes at most one sampling interval after its start, and the drift is the median of
+# this delay over jobs. Without labels, a busy GPU must have a job, so the shift in half-hours that moves the most busy
 # samples into the times of jobs reveals a wrong time zone.
 
 _LEAST_JOBS = 5
 _LEAST_SAMPLES = 100
 _SLACK_S = 60.0
-"""A smaller drift is not reported, because prologs and rounding can cause it."""
+"""Smaller drifts are not reported: prologs and rounding can cause them."""
 
 _MOST_SAMPLES = 20_000
 _CLOCK_BUSY_PCT = 10.0
@@ -72,7 +72,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
     jobs, first, last = _drift(holders, spans)
     shift = None
     if jobs >= _LEAST_JOBS and first is not None and last is not None:
-        # A wrong clock shifts both ends, whereas samples that begin late or end early shift only one end.
+        # A wrong clock shifts both ends; samples that begin late or end early shift only one.
         shift = first if abs(first - last) < max(abs(first), abs(last)) and abs(first) > _SLACK_S else 0.0
     elif jobs == 0:
         shift = _shift_of_busy_times(holders.owned, busy.drawn.select("node_id", "time"))
@@ -84,7 +84,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(differs),
         1,
-        "1 if the telemetry's clock or time zone differs from the log's, so samples do not match their jobs",
+        "1 if the telemetry's clock or time zone differs from the log's, so that samples do not match their jobs",
         [words] if differs else None,
     )
     if differs:
@@ -119,8 +119,8 @@ def _shift_of_busy_times(owned: pl.DataFrame, busy: pl.DataFrame) -> float | Non
 
 # Write GPU errors (XID) as node events.
 #
-# The metric keeps the last error's number until the driver is reset, so only a change to another number is an error. An
-# error in a GPU's first sample happened earlier, at an unknown time. Numbers: docs.nvidia.com/deploy/xid-errors.
+# The metric keeps the last error's number until the driver is reset, so only a change to another number is a new error.
+# An error in a GPU's first sample happened earlier, at an unknown time. Numbers: docs.nvidia.com/deploy/xid-errors.
 
 CAUSES = {
     "gpu memory": (48, 63, 64, 92, 94, 95),
@@ -170,15 +170,13 @@ _BUSY_PCT = 5.0
 
 _MEANINGS = {
     "telemetry_of_unknown_jobs": "GPU samples whose labels name a job that is not in the log; they belong to no job",
-    "telemetry_outside_its_job": "GPU samples whose labels name a job that, according to the log, did not run at that "
-    "time; they belong to no job",
-    "telemetry_ambiguous": "GPU samples from a machine with several jobs, or with a job on some of its GPUs, if "
+    "telemetry_outside_its_job": "GPU samples whose labels name a job that did not run at that time, according to "
+    "the log; they belong to no job",
+    "telemetry_ambiguous": "GPU samples from a machine with several jobs, or with a job on some of its GPUs, where "
     "neither the labels nor the log show which job used which GPU; they belong to no job",
-    "telemetry_busy_and_free": "GPU samples above 5 % utilization although no job in the log used a GPU of the machine",
+    "telemetry_busy_and_free": "GPU samples above 5 % utilization while no job in the log used a GPU of the machine",
 }
-_DIFFERENT = (
-    "placements whose number of GPUs in the telemetry labels differs from the log; the number in the log is kept"
-)
+_DIFFERENT = "placements whose number of GPUs differs between telemetry labels and log; the log's number is kept"
 
 _PLACEMENTS = """
 SELECT p.* REPLACE (
@@ -281,7 +279,7 @@ def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) 
 
 def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
     """Return each attempt's GPUs according to the labels."""
-    # Rows of one attempt and place are nearly always adjacent, so comparing neighbours removes most repeats.
+    # Rows of one attempt and place are almost always adjacent, so comparing neighbours removes most repeats.
     first = np.diff(matched.named, prepend=-1) != 0
     first |= np.diff(rows.local, prepend=-1) != 0
     first &= matched.named >= 0

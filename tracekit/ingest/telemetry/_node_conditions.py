@@ -4,9 +4,9 @@
 status. A node is down while its Ready condition is false or unknown. `kube_node_spec_unschedulable` is 1 while a node
 is cordoned, which means drained. Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
-An event lasts from the first sample that shows it to the next sample that does not. Both start and end are late by up
-to one sampling interval. If a node's first sample already shows an event, the event began earlier, at an unknown time.
-Its recorded start is then that sample, and it is counted. An event that the last sample still shows has no end.
+An event lasts from the first sample that shows it to the next sample that does not, so its start and end are up to one
+sampling interval late. If a node's first sample already shows an event, it began earlier, at an unknown time; its
+recorded start is that sample, and it is counted. An event in the last sample has no end.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _WORDS = {f"{_READY}.false": "Ready is false", f"{_READY}.unknown": "Ready is un
 """Meaning of a series with the value 1. The 'true' series is inverted."""
 
 _BEFORE = (
-    "outages of Kubernetes nodes that the node's first sample already shows; they began earlier, but their "
-    "recorded start is that sample"
+    "outages that a Kubernetes node's first sample already shows; they began earlier, but their recorded start is "
+    "that sample"
 )
-_NO_NODE = "series on conditions of Kubernetes nodes without a node name; ignored"
+_NO_NODE = "series of Kubernetes node conditions without a node name; ignored"
 _AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; ignored"
 
 
@@ -131,7 +131,7 @@ class NodeConditions:
 
 
 def outages(samples: pl.DataFrame, words: Mapping[str, str | None], state: str) -> pl.DataFrame:
-    """Return the times in which the last sample of at least one metric in `words` holds.
+    """Return the times in which the last sample of some metric in `words` holds.
 
     Parameters
     ----------

@@ -1,13 +1,12 @@
 """Turn series and samples into one row per GPU and time, for some machines at a time.
 
-A row's place and time are one number, `key`, which is the place in the batch times the batch's time span, plus the time
-since the start of the batch. The samples of a metric are nearly always in key order, and the metrics of a GPU are
-nearly always scraped together, so comparing arrays finds the rows. SQL handles only places with two samples of a metric
-for the same time.
+A row's place and time are one number, `key`: the place in the batch times the batch's time span, plus the time since
+the start of the batch. A metric's samples are almost always in key order, and a GPU's metrics are almost always scraped
+together, so comparing arrays finds the rows. SQL handles only places with two samples of a metric for the same time.
 
-Between reading and joining, samples are in a plain file of numbers, with a list of its runs of samples in memory.
-Readers yield samples series by series, which is nearly the machine-by-machine order of the join. The list makes it
-possible to find a machine's samples without sorting all samples.
+Between reading and joining, samples are in a plain file of numbers, and memory has a list of the runs of samples in it.
+Readers yield samples series by series, which is almost the machine-by-machine order of the join. With the list, we find
+a machine's samples without sorting all samples.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ SLOTS = tuple(sorted({(m.column, m.rank) for m in (*METRICS.values(), *OWN.value
 """Columns, each with the rank of its metric."""
 
 _ENDED = (
-    "samples of a series at times when a later series of the same GPU also has samples, because query_range repeats "
-    "values for 5 minutes after the end of a series; the later series is used"
+    "samples at times when a later series of the same GPU also has samples (query_range repeats values for 5 "
+    "minutes after the end of a series); the later series is used"
 )
 _CONTRADICTION = (
     "contradictory samples of a metric for the same GPU and time, from series that began at the same time; the "
     "largest is used"
 )
 _NOT_MEASURED = (
-    "samples of divided GPUs (MIG), or of their parts, that are always 0 % utilization: the driver does not "
-    "measure it, so it is unknown"
+    "utilization samples of divided GPUs (MIG) or their parts that are always 0 %: the driver does not measure it, "
+    "so it is unknown"
 )
 _IMPOSSIBLE = "samples below 0 or above the metric's maximum; ignored"
 
@@ -259,7 +258,7 @@ def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(kinds, columns, strict=True)), schema=kinds)
 
 
-# If several samples have the same metric, GPU and time, the series whose gapless run began last is used. A run is
+# If several samples have the same metric, GPU and time, we use the series whose gapless run began last. A run is
 # gapless if no gap is longer than the scrape interval.
 _LATEST = """
 WITH step AS (
@@ -319,7 +318,7 @@ def _rows(by_slot: dict[int, _Samples], keys: Keys, xids: pl.DataFrame) -> Wide:
     holder = np.full(len(key), -1, dtype=np.int64)
     values: dict[str, NDArray[np.float64]] = {}
     for column in COLUMNS:
-        # The metric with the lowest rank takes precedence, so it is written last.
+        # The metric with the lowest rank wins, so it is written last.
         for slot in sorted((slot for slot in by_slot if SLOTS[slot][0] == column), reverse=True):
             part = by_slot[slot]
             at = slice(None) if len(part.key) == len(key) else np.searchsorted(key, part.key)

@@ -1,7 +1,7 @@
 """Represent series of samples during ingest, and name the metrics of GPU monitors and their columns.
 
-A series is one metric of one GPU under one set of labels. Its labels are stored once, and each sample is only three
-numbers, so months of a cluster's data stay small until DuckDB joins them.
+A series is one metric of one GPU with one set of labels. Labels are stored once, and a sample is only three numbers, so
+months of a cluster's data stay small until DuckDB joins them.
 
 The metric names come from NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's
 Jobstats (nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*), the Alliance's slurm-job-exporter
@@ -112,8 +112,8 @@ NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
 """Metrics of kube-state-metrics that fill node_events: a Kubernetes node's conditions and whether it is cordoned."""
 
 DIVIDED = Metric("utilization_pct", rank=2)
-"""Utilization of a divided GPU (MIG) and of its slices, which the driver does not measure. The engine-active share
-takes precedence. A utilization that is never above 0 is unknown.
+"""Utilization of a divided GPU (MIG) and its slices, which the driver does not measure. The engine-active share wins. A
+utilization that is never above 0 is unknown.
 """
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
@@ -124,7 +124,7 @@ OWN = {f"gpu_utilization.{column}": Metric(column, rank=-1) for column in COLUMN
 
 
 class Labels(NamedTuple):
-    """The GPU, machine and job of a series, as the monitor names them, or None if it does not name them."""
+    """The GPU, machine and job of a series, as the monitor names them, or None."""
 
     host: str | None
     """Name of the machine."""
@@ -252,7 +252,7 @@ def _without_port(host: str) -> str:
 
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word in the file's path. If several names match, return the longest.
+    """Return the machine whose name is a whole word in the file's path, the longest if several match.
 
     Raises
     ------
@@ -299,7 +299,7 @@ _SHOWN = 8
 
 
 class UnusedMetrics:
-    """Counts one file's series that fill no column. If no series fills a column, a note names their metrics.
+    """Counts one file's series that fill no column. If none does, a note names their metrics.
 
     Parameters
     ----------

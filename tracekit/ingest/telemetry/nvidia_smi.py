@@ -1,18 +1,18 @@
 """Read three forms of GPU records, printed by nvidia-smi and dcgmi.
 
-docs.nvidia.com/deploy/nvidia-smi. Times are the machine's wall-clock times. A file's content does not name the machine,
-so the file name or folder name must contain the machine's name as in the log.
+docs.nvidia.com/deploy/nvidia-smi. Times are the machine's wall-clock times. The content does not name the machine, so
+the name of the file or folder must contain the machine's name in the log.
 
 `nvidia-smi --query-gpu=timestamp,index,... --format=csv`, with or without units or header: a record is a line about one
-GPU at one time. A restarted logger writes its header again. These lines are counted as records and skipped. A cell such
-as [N/A] means no value. A file may name GPUs only by UUID or bus address. nvidia-smi numbers and prints a machine's
-GPUs in bus address order, and that order gives the index. Without a header, the columns are recognized by the units and
-form of their cells.
+GPU at one time. A restarted logger writes its header again; these lines count as records and are skipped. A cell such
+as [N/A] means no value. A file may name GPUs only by UUID or bus address: nvidia-smi numbers and prints a machine's
+GPUs in bus address order, which gives the index. Without a header, the columns are recognized by the units and form of
+their cells.
 
 `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print tables: a record is a line below a header, which
 begins with # and is repeated. Without `-o DT`, and in plain dcgmi output, lines have no time. For dcgmi, `| ts
 '%Y-%m-%d %H:%M:%S'` adds a time to each line. A dash means no value. pmon prints one line per process. If any process
-on a GPU reports use, the use of all the GPU's processes at that time is added up. A GPU without processes has no use.
+on a GPU reports use, we add up the use of all its processes at that time. A GPU without processes has no use.
 
 `nvidia-smi -q -x` prints one XML document per time. With `-l SECONDS`, a file contains several documents. A record is a
 line. GPUs are numbered in the order in which a document lists them, as nvidia-smi numbers them. N/A means no value, and
@@ -67,9 +67,9 @@ def are_cells(line: bytes) -> bool:
 def guess_names(lines: list[bytes]) -> list[str]:
     """Guess the column names of a file without a header from its cells.
 
-    With units, the first column in percent is utilization.gpu, the first column in W is power.draw, and the only column
-    in MiB is memory.used. Without units, the first column with decimals is power.draw. A single other column with
-    values up to 100 is utilization.gpu. Two other columns are utilization.gpu and memory.used, which sometimes exceeds
+    With units, the first column in percent is utilization.gpu, the first in W is power.draw, and the only one in MiB is
+    memory.used. Without units, the first column with decimals is power.draw, and a single other column with values up
+    to 100 is utilization.gpu. Two other columns are utilization.gpu and memory.used, which sometimes exceeds
     100. Three or more other columns stay unknown. Unknown columns are called 'column' followed by their number.
     """
     rows = [_cells(line) for line in lines]
@@ -113,7 +113,7 @@ def _cells(line: bytes) -> list[str]:
 
 
 def _kind(cell: str) -> str | None:
-    """Return the kind of a cell, or None if nvidia-smi does not print this kind of cell."""
+    """Return the kind of a cell, or None if nvidia-smi prints no such cell."""
     if re.fullmatch(UUID, cell):
         return "uuid"
     if re.fullmatch(BUS, cell):
@@ -152,7 +152,7 @@ _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
 """Number of lines used to determine the columns of a file without a header."""
 
-_HEADERS = "header lines inside an nvidia-smi file, whose logger was restarted"
+_HEADERS = "header lines inside an nvidia-smi file, written by a restarted logger"
 _NUMBERED = (
     "GPUs that an nvidia-smi file names only by UUID or bus address; they are numbered in bus order, as nvidia-smi "
     "prints them"
@@ -268,7 +268,7 @@ def _samples(
 def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
     """Give every GPU in the records an index, and add new GPUs to `numbers`.
 
-    If an index comes from the order, the UUID is removed, because it must not identify a GPU in other files.
+    If an index comes from the order, the UUID is removed: it must not identify a GPU in other files.
     """
     key = pl.coalesce("bus", "uuid")
     bare = cells.filter(pl.col("gpu_index").is_null())
@@ -343,7 +343,7 @@ class MonitorReader(TelemetryReader):
                     columns = [] if _use_of_none(found, line.text) else found
                 elif columns and (row := _row(line, columns, opened)):
                     waiting.append(row)
-            # The processes at one time may continue in the next block.
+            # The processes of one time may continue in the next block.
             last = waiting[-1].time if waiting else None
             yield from _added_up([row for row in waiting if row.time != last], host, frame)
             waiting = [row for row in waiting if row.time == last]
@@ -351,7 +351,7 @@ class MonitorReader(TelemetryReader):
 
 
 def _use_of_none(columns: list[str], header: str) -> str:
-    """Return the reason why the lines below a header cannot be used, or '' if they can."""
+    """Return why the lines below a header cannot be used, or '' if they can."""
     if not _DMON.keys() & set(columns):
         return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
@@ -431,7 +431,7 @@ _FIELDS: Final = {
     ("gpu_power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
     ("power_readings", "power_draw"): "DCGM_FI_DEV_POWER_USAGE",
 }
-"""Metric by section and name. If several fill the same metric, the last in the document with a value is used."""
+"""Metric by section and name. If several fill the same metric, the last one with a value counts."""
 
 _OPEN = re.compile(r"\s*<(\w+)(?: [^<>]*)?>\s*")
 _CLOSE = re.compile(r"\s*</(\w+)>\s*")

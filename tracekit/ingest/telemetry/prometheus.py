@@ -3,7 +3,7 @@
 JSON responses come from `query_range`, or from `query` with raw samples such as METRIC[1d] (see
 prometheus.io/docs/prometheus/latest/querying/api). Each series is a record of the file. Values are strings. 'NaN' marks
 a time at which a series had no value, and is counted. `query_range` repeats values for 5 minutes after a series ends.
-If the next series of the same GPU has begun by then, its samples are used.
+If the next series of the same GPU has begun by then, we use its samples.
 
 In the text of an exporter (prometheus.io/docs/instrumenting/exposition_formats), a record is a line
 `name{label="value"} number time`, with the time in milliseconds since 1970. Comments and blank lines are skipped. GPU

@@ -1,4 +1,4 @@
-"""Jobs start in the order in which a virtual machine would finish them (after A-SRPT, where its rule is known)."""
+"""Jobs start in the order in which a virtual machine would finish them (after A-SRPT, as far as its rule is known)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
     """Return each job's place in the sequence in which one virtual machine finishes the jobs (n,).
 
-    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, and among equals
-    on the earlier job. Of two jobs that have arrived, the job with less work left ends first, regardless of later
-    arrivals. The order of arrived jobs is therefore known before they end, and later arrivals do not change it.
+    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left (the earlier job
+    among equals). Of two arrived jobs, the one with less work left ends first, regardless of later arrivals. So the
+    order of arrived jobs is known before they end.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def virtual_order(arrival_ms: Ints, service: Ints, gpus: int) -> Ints:
     left: list[tuple[int, int]] = []
     ended, now = 0, 0
     for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
-        # Measure time in work that the machine can do, so that all values are whole numbers.
+        # Measure time in work of the machine, so all values are whole numbers.
         able, now = arrival * gpus - now, arrival * gpus
         while left and left[0][0] <= able:
             done, other = heappop(left)
@@ -66,9 +66,9 @@ class ASrptLike(Policy):
     A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job with the least
     remaining run time times GPUs, and among equals the earlier job. Shorter jobs that arrive later interrupt longer
     jobs. The real jobs start in the order in which they finish on the virtual machine, and running jobs are never
-    stopped. A waiting job makes progress on the virtual machine, so short jobs cannot overtake a long job forever, as
-    they can under ssf. A job does not have to wait until it has finished on the virtual machine: if GPUs are free, it
-    starts at once. --placement determines the nodes of each gang.
+    stopped. A waiting job makes progress on the virtual machine, so unlike under ssf, short jobs cannot overtake a long
+    job forever. A job starts as soon as GPUs are free, even before it has finished on the virtual machine. --placement
+    determines the nodes of each gang.
 
     Equal to
     --------

@@ -100,12 +100,12 @@ class Reservations:
         return True
 
     def solve(self, needs: Sequence[Need], low: int, capacity: Ints, limit: int, cells: int) -> bool:
-        """Repeat the reservations of all jobs with leases, anywhere with room, by an integer program (HiGHS).
+        """Repeat the reservations of all jobs with leases, wherever there is room, by an integer program (HiGHS).
 
         Parameters
         ----------
         limit : int
-            Maximum number of search nodes. A program that is not solved by then counts as infeasible.
+            Maximum number of search nodes. A program that needs more counts as infeasible.
         cells : int
             Maximum number of pairs of a job and a lease. A larger program is not tried.
 
@@ -127,7 +127,7 @@ class Reservations:
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
         limits = matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room])
-        # Prefer late leases, because capacity that is free soon may serve new jobs.
+        # Prefer late leases, because new jobs may need capacity soon.
         taken = chosen(-lease.astype(float), [limits], node_limit=limit, mip_rel_gap=1.0)
         if taken is None or (np.bincount(row[taken], minlength=len(needs)) != asked).any():
             return False
@@ -250,7 +250,7 @@ class _Leasing(Turns):
             return True
         if need.gpus > capacity[need.pool] or len(self.reserved.of) >= self.repack:
             return False
-        # Ignore leases that jobs no longer need because they also ran outside their leases.
+        # Ignore leases that jobs no longer need, because they also ran outside their leases.
         all_needs = [
             had._replace(leases=min(self._leases(j, had.pool), max(had.end - low, 0)))
             for j, (had, _) in self.reserved.of.items()
@@ -303,7 +303,7 @@ class Chronus(Planned):
     as many whole leases as it needs before the deadline, as late as possible. If that fails, the leases of all admitted
     jobs are reserved again, the least slack first. If that also fails, admission=program tries an integer program. We
     assume that a job needs its run time, the restart overhead of each lease and the margin. When a lease begins, all
-    GPUs are allocated again: first to admitted jobs that have reserved this lease, then to best-effort jobs, then to
+    GPUs are reallocated: first to admitted jobs with a reservation for this lease, then to best-effort jobs, then to
     admitted jobs ahead of schedule. Within each group, the job with the smallest remaining run time times GPUs goes
     first, and jobs that do not fit are skipped. A job keeps its GPUs for the lease or until it ends. With between=on,
     GPUs that become free during a lease go to waiting jobs, in the same order, for the rest of the lease. Otherwise,
@@ -338,7 +338,7 @@ class Chronus(Planned):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; with none, no job is admitted, and deadlines are counted but not promised",
+                "how to reserve leases; with none, no job is admitted, and deadlines are counted but not promised",
                 ("greedy", "program", "none"),
             ),
             declined("last"),
@@ -353,8 +353,7 @@ class Chronus(Planned):
             Parameter(
                 "repack",
                 64,
-                "number of admitted jobs from which existing leases no longer move; 0 for leases that never move "
-                "[jobs]",
+                "number of admitted jobs from which existing leases are fixed; 0 to fix them always [jobs]",
             ),
             Parameter(
                 "limit",

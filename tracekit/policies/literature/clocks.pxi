@@ -1,4 +1,4 @@
-# Give GPUs and clocks to the jobs for which an additional watt saves most time.
+# Give GPUs and clocks to the jobs that save most time per additional watt.
 
 # Scale and limit of a step's worth [ms / mW], which is compared as a whole number.
 cdef double _WORTH_SCALE = 1e9
@@ -49,7 +49,7 @@ def raise_flow(
     Entry[::1] heap,
     int32_t[::1] at,
 ):
-    """Take the steps that save most time per additional mW while GPUs and power last. Return the power left.
+    """Take the steps that save most time per additional mW, while GPUs and power last. Return the power left.
 
     A job whose best step needs more power than is left takes no other step.
 

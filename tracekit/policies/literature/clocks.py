@@ -38,10 +38,10 @@ class PowerCapped(Policy):
     """One clock for all GPUs, as high as the power cap allows.
 
     Jobs start as under fifo, sjf or ssf, and are never stopped. After every event, all running jobs get the same clock:
-    the highest of 1.0, 0.9, ... 0.4 of the full clock at which all GPUs, including idle ones, draw at most the cap
-    according to M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the
-    power that all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times
-    at full clock.
+    the highest of 1.0, 0.9, ... 0.4 of the full clock that keeps the power of all GPUs, including idle ones, within the
+    cap (M7). If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w` or, if that is 0, `share` of the power
+    that all GPUs draw when fully used. No job waits to save power. Recorded run times are assumed to be run times at
+    full clock.
 
     Equal to
     --------
@@ -135,10 +135,10 @@ def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower,
 class ClockProgram:
     """Chooses one clock for each job to keep the sum of costs small within the available power.
 
-    It uses the Lagrangian dual of the program in which jobs may divide their time between clocks. For a given price of
-    power, each kind of job takes the clock at which its cost plus priced power is least. As the price falls, the kinds
-    move to their next clocks one by one. When too little power is left for a whole kind, the jobs of that kind move on
-    in the given order while they fit. The result is within one job's change of the optimum.
+    It uses the Lagrangian dual of the program in which jobs may divide their time between clocks. At a given power
+    price, each kind of job takes the clock with the least cost plus priced power. As the price falls, the kinds move to
+    their next clocks one by one. When too little power is left for a whole kind, its jobs move in the given order while
+    they fit. The result is within one job's change of the optimum.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class ClockProgram:
         self.step_mw = found[:, 3]
 
     def choose(self, kind: Ints, gpus: Ints, room: float) -> Ints:
-        """Return each job's clock index, that of the least power if even this exceeds `room`.
+        """Return each job's clock index, or that of the least power if even this exceeds `room`.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class ClockProgram:
         if taken == len(drawn):
             return np.asarray(self.free[kind] if left >= 0 else self.least[kind])
         clock = self.least.copy()
-        # A kind's later steps come after its earlier steps, and the last write counts.
+        # A kind's later steps come later, and the last write counts.
         clock[self.step_kind[:taken]] = self.step_to[:taken]
         found: Ints = clock[kind]
         left -= float(drawn[taken - 1]) if taken else 0.0
@@ -256,8 +256,7 @@ class _Clocks(_Clocked):
             sums = (gpus[:, None] * self.table.on_top_mw[kind]).sum(axis=0)
             fits = np.append(np.flatnonzero(sums <= room), len(self.table.ppm) - 1)
             return np.full(len(kind), fits[0]), bool(sums[0] > room)
-        # Find the slowest clock at which each job meets its deadline. A job that is late at any clock needs the full
-        # clock.
+        # Find the slowest clock at which each job meets its deadline, or the full clock if it is late at any clock.
         slack = (self.deadline_ms[job] - view.now_ms) / np.maximum(remaining, 1)
         slowest = np.searchsorted(self.time, slack + 1e-9, side="right") - 1
         kind = kind * self.steps + np.maximum(slowest, 0)
@@ -301,13 +300,13 @@ class ClockMpc(Planned):
 
     Waiting jobs start in submission order. Jobs that do not fit are skipped, no job is stopped, and no job waits to
     save power. When a job arrives or ends, but at most once every `gap` seconds, every running job gets one of the
-    clocks 1.0, 0.9, ... `least`. The clocks make the cost as small as possible while all GPUs, including idle ones,
-    draw at most the cap according to M7. For each unit of work and each GPU, the cost is the energy (aim=energy) or the
-    time (aim=speed), plus `late` watts for the delay past the deadline (D7) that the clock causes. A job that is late
-    at any clock gets later with a slower clock. The program is solved by its Lagrangian dual, with one price of power
-    for all jobs. Power that is then left under the cap goes to jobs in submission order. The result is within one job's
-    change of the optimum. If even the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one, all
-    jobs have the same clock, the highest that the cap allows. The run times and the power of jobs are known.
+    clocks 1.0, 0.9, ... `least`. The clocks minimize the cost while all GPUs, including idle ones, draw at most the cap
+    (M7). For each unit of work and each GPU, the cost is the energy (aim=energy) or the time (aim=speed), plus `late`
+    watts for the delay past the deadline (D7) that the clock causes. A job that is late at any clock becomes later with
+    a slower one. The program is solved by its Lagrangian dual, with one price of power for all jobs. Power that is then
+    left under the cap goes to jobs in submission order. The result is within one job's change of the optimum. If even
+    the lowest clocks exceed the cap, the lowest clocks are used. With clocks=one, all jobs have the same clock, the
+    highest that the cap allows. The run times and the power of jobs are known.
 
     Equal to
     --------
@@ -434,10 +433,10 @@ class _Flow(_Clocked):
 
 
 class PowerFlow(Planned):
-    """GPUs and clocks go to the jobs for which an additional watt saves most time.
+    """GPUs and clocks go to the jobs that save most time per additional watt.
 
-    When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. Running jobs
-    get their minimum number of GPUs (D3) at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
+    When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are reassigned. Running jobs get
+    their minimum number of GPUs (D3) at the lowest clock. Waiting jobs get the same while GPUs last, the shortest
     remaining job first. A job is skipped if its minimum is not free. Then each step goes to the job that saves most
     remaining time per additional watt. A step doubles the GPUs, up to the maximum, or raises the clock to the next of
     `least`, ... 0.9, 1.0, as long as all GPUs, including idle ones, draw at most the cap according to M7. A job stays

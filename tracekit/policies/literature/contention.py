@@ -68,17 +68,17 @@ class _Greedy(Gangs):
 
 
 class ContentionGreedy(Planned):
-    """Place a gang where it delays itself and others least, or let it wait (a bound for learned contention policies).
+    """Gangs go where they delay themselves and others least, or wait (a bound for learned contention policies).
 
     Jobs are considered in submission order, or by run time with order=shortest. A job that does not start is skipped,
     and no job is stopped. For a gang that fits on no single node, these placements are compared: the fewest nodes of a
     rack, any nodes of one rack, any nodes of one GPU model, and in each rack and model the nodes whose links carry the
     fewest gangs. The cost of a placement is the gang's run time there plus the delay of the gangs that share its links,
     over all their remaining work at current speeds. With wait=on, a gang waits if it would finish sooner by starting
-    when the next running job ends, on GPUs as close together as possible. Run times are known. A policy that learns
-    contention would be trained for this objective. The cost overstates delays, because the other gangs speed up again
-    when a gang ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count
-    as one rack.
+    when the next running job ends, on GPUs as close together as possible. Run times are known. Learned contention
+    policies are trained for this objective. The cost overstates delays, because the other gangs speed up again when a
+    gang ends. Gangs too large for a tier use the links of the next tier. If racks are not known, all nodes count as one
+    rack.
 
     Equal to
     --------
@@ -96,7 +96,7 @@ class ContentionGreedy(Planned):
     card = Card(
         name="contention-greedy",
         parameters=(
-            Parameter("wait", True, "whether gangs may wait for the next end if that costs less"),
+            Parameter("wait", True, "whether gangs may wait for the next job end if that costs less"),
             Parameter("order", "arrival", "order in which jobs are considered", ("arrival", "shortest")),
             Parameter("look", 30, "number of jobs that choose to wait after which a plan stops", minimum=1),
             GAP,
@@ -106,7 +106,7 @@ class ContentionGreedy(Planned):
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
-    """Sum the end times of two jobs that start together and slow each other down until one ends.
+    """Return the sum of the end times of two jobs that start together and slow each other down until one ends.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class _Links(Gangs):
         return not crowded.any() and (self.accept == "two" or all(self._pays(job, spot, other) for other in others))
 
     def _pays(self, job: int, spot: Spot, other: int) -> bool:
-        """Return whether the sum of two gangs' ends is smaller if this gang starts now instead of after the other."""
+        """Return whether the sum of two gangs' ends is smaller if this gang starts now than after the other."""
         together = self.network.speeds_with(job, spot.nodes)
         now, alone = self.network.speed(other), self.network.speed_alone(job, spot.nodes)
         first, second = self.left_ms(other) * PPM / now, self.left_ms(job) * PPM / alone
@@ -194,14 +194,14 @@ class AdaSrsf(Planned):
     """Smallest GPU time first, where gangs share a link only if that helps (Ada-SRSF).
 
     Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, and no job is
-    stopped. A gang of at most `kappa` GPUs takes the nodes with the least work. A larger gang takes a node that has
-    room for all of it, otherwise the nodes with the most room, and among equals those with the least work. A node's
-    work is the GPU time of its jobs until the ends that were expected when they started. A gang on several nodes starts
-    only if it may send over all its links. With accept=never, no other gang may send there. With accept=two, at most
-    one other gang may send there per parallel link. With accept=any, a gang may always send. With accept=test, the rule
-    of accept=two applies, and each gang that would be slowed is tested: the sum of both ends must be smaller than if
-    the new gang waited for the other gang to end. Gangs too large for a node always send, and gangs too large for a
-    rack send over the spine. If racks are not known, all nodes count as one rack.
+    stopped. A gang of at most `kappa` GPUs takes the nodes with the least work. A larger gang takes a node with room
+    for all of it, otherwise the nodes with the most room, and among equals those with the least work. A node's work is
+    the GPU time of its jobs until their ends, as expected when they started. A gang on several nodes starts only if it
+    may send over all its links. With accept=never, no other gang may send there. With accept=two, at most one other
+    gang may send there per parallel link. With accept=any, a gang may always send. With accept=test, the rule of
+    accept=two applies, and each gang that would be slowed is tested: the sum of both ends must be smaller than if the
+    new gang waited for the other gang to end. Gangs too large for a node always send, and gangs too large for a rack
+    send over the spine. If racks are not known, all nodes count as one rack.
 
     Equal to
     --------

@@ -1,5 +1,5 @@
-# ElasticFlow: the fewest GPUs with which each job meets its deadline, and growth into spare GPUs.
-# A pool's free GPUs over time are a row of steps: start [ms from now] and free GPUs. The last step has no end.
+# ElasticFlow: the fewest GPUs that meet each job's deadline, and growth into spare GPUs. A pool's free GPUs over time
+# are a row of steps: start [ms from now] and free GPUs. The last step has no end.
 
 
 cdef inline int64_t largest_level(int64_t[::1] level, int64_t first, int64_t most, int64_t free):
@@ -86,10 +86,10 @@ def least_shares(
     int64_t[::1] share,
     int64_t[::1] pool,
 ):
-    """Reserve for each job in turn the fewest GPUs that meet its deadline. Return how many jobs meet it.
+    """Reserve the fewest GPUs that meet each job's deadline, in order. Return how many jobs meet it.
 
-    A job's own level is the lowest with which it meets its deadline. It never gets more GPUs than that. While earlier
-    jobs leave fewer, it gets the largest lower level that fits.
+    A job's own level is the lowest that meets its deadline, and the most that it gets. While earlier jobs leave fewer
+    GPUs, it gets the largest lower level that fits.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def least_shares(
     for i in line:
         share[i] = -1
         for most in range(first[i], first[i] + count[i]):
-            # Skip this level if it is too slow even with all its GPUs throughout.
+            # Skip this level if it is too slow even with all its GPUs.
             if room[i] <= 0 or (work[i] + rate[most] - 1) // rate[most] > room[i]:
                 continue
             for q in range(-1, pools):

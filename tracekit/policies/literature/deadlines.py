@@ -33,7 +33,7 @@ UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
 
 def declined(*choices: str) -> Parameter:
     """Return the parameter `declined`, with a policy's choices in addition to 'best-effort' and 'drop'."""
-    said = "a job whose deadline is not promised or can no longer be met runs as best effort"
+    said = "a job whose deadline is not promised, or can no longer be met, runs as best effort"
     if "last" in choices:
         said += ", or after all others"
     return Parameter("declined", "best-effort", f"{said}, or never", ("best-effort", *choices, "drop"))
@@ -88,7 +88,7 @@ class Levels:
         for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
             powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
             speed = elastic_ppm(models, g, powers or [g]).tolist()
-            # Leave out GPU counts that do not make the job faster.
+            # Exclude GPU counts that do not make the job faster.
             kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
             gpus += kept
             count.append(len(kept))
@@ -203,7 +203,7 @@ class _Flow(Sizes):
             return
         job = wish.job
         has = np.flatnonzero(wish.gpus > 0)
-        # By M8, each additional GPU costs a job sigma times its work on one GPU, however many GPUs it has.
+        # By M8, each additional GPU costs a job sigma times its work on one GPU, regardless of its number of GPUs.
         cost = self.models.elastic.sigma * left * self.relative[self.gpus[job]]
         line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
         first, count = self.levels.first[job], self.levels.count[job]
@@ -214,15 +214,15 @@ class ElasticFlow(Planned):
     """The fewest GPUs that meet the deadlines, and the rest where they cost least (ElasticFlow).
 
     A job's GPU count is a power of two between its minimum and its maximum (D3). A job's minimum share is the lowest of
-    these levels at which it meets its deadline (D7), if it has that many GPUs from now on, or fewer while jobs with
-    earlier deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps its share.
-    Otherwise, it is declined. When a job arrives or ends, but at most once per slot, the admitted jobs get their
-    minimum shares, the earliest deadline first. The remaining GPUs go to best-effort jobs, each of which gets its
-    minimum: late admitted jobs first, then running jobs, then by submission. Jobs that do not fit are skipped. The GPUs
-    that are still left go to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time
-    grows least per added GPU, and among equals to the earliest deadline. A change costs `resize` seconds. Declined jobs
-    and jobs without a deadline are best-effort jobs. With declined=drop, declined jobs never run, and their number is
-    reported. Run times are known. Gangs may be spread over nodes.
+    these levels that meets its deadline (D7), if it has that many GPUs from now on, or fewer while jobs with earlier
+    deadlines leave fewer. A new job is admitted if it has such a share and every admitted job keeps its own; otherwise
+    it is declined. When a job arrives or ends, but at most once per slot, the admitted jobs get their minimum shares,
+    the earliest deadline first. The remaining GPUs go to best-effort jobs, each of which gets its minimum: late
+    admitted jobs first, then running jobs, then by submission. Jobs that do not fit are skipped. GPUs that are still
+    left go to jobs that have GPUs, up to their maximum. Each step goes to the job whose total GPU time grows least per
+    added GPU (the earliest deadline among equals). A change costs `resize` seconds. Declined jobs and jobs without a
+    deadline are best-effort jobs. With declined=drop, declined jobs never run, and their number is reported. Run times
+    are known. Gangs may be spread over nodes.
 
     Equal to
     --------

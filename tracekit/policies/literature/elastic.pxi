@@ -1,4 +1,4 @@
-# Elastic jobs: each job gets its minimum in order, and then the remaining GPUs are handed out one by one.
+# Elastic jobs: each job gets its minimum in order, then the remaining GPUs are handed out one by one.
 
 
 cdef inline int64_t roomiest(uint8_t[:, ::1] accepts, int64_t kind, int64_t[::1] free, int64_t least):
@@ -107,7 +107,7 @@ cdef inline double speed_with(double[::1] speed, int64_t n):
 cdef inline int64_t pair_winner(
     int64_t a, int64_t b, double[::1] work, int64_t[::1] gpus, int64_t[::1] low, double[::1] speed
 ):
-    """Return which of two jobs gets the next GPU, or -1 for neither. Among equals, the earlier job, `a`, wins."""
+    """Return which of two jobs gets the next GPU, or -1 for neither. The earlier job, `a`, wins ties."""
     cdef int64_t shorter = a
     cdef int64_t longer = b
     cdef int64_t n
@@ -116,7 +116,7 @@ cdef inline int64_t pair_winner(
         return max(a, b)
     if work[b] / speed[max(gpus[b], low[b])] < work[a] / speed[max(gpus[a], low[a])]:
         shorter, longer = b, a
-    # The gain of a job without GPUs is infinite if it is the shorter job, and its full speed if it is the longer job.
+    # A job without GPUs has an infinite gain if it is the shorter job, and its full speed if it is the longer one.
     if gpus[shorter] == 0:
         return shorter
     n = gpus[longer] + 1 if gpus[longer] > 0 else low[longer]

@@ -55,7 +55,7 @@ class _InOrder(Sizes):
         if not self.rigid:
             return self.resized(wish, order=order)
         named = order[((gpus != held) | (wish.pool != wish.before))[order]]
-        # A job that was promised GPUs may not fit on the nodes. Waiting jobs may then use the GPUs.
+        # A job that was promised GPUs may not fit on the nodes. Waiting jobs may then use them.
         late = order[((gpus == 0) & (held == 0))[order]]
         line = np.concatenate([named, late])
         pool = np.where(gpus[line] > 0, wish.pool[line], -1)
@@ -84,7 +84,7 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
 
 
 _RULE = (
-    "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew. The jobs get their "
+    "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided again. Jobs get their "
     "minimum in the order of {order}. A job is skipped if its minimum is not free. Then the same jobs, in the same "
     "order, repeatedly get one more GPU each, or double, up to their maximum. With preempt=off, running jobs get their "
     "minimum before waiting jobs. With preempt=on, running jobs are stopped if earlier jobs in the order leave too few "
@@ -212,11 +212,11 @@ class ElasticTiresias(Planned):
 
     A job begins in the first queue and falls to the next queue when its GPU time so far reaches a threshold. A job that
     has waited `promote` times as long as its last run starts over in the first queue. At most once every `gap` seconds,
-    all GPUs are divided anew. Jobs in an earlier queue come first, and inside a queue, the job that started first. Each
-    job gets its request. A job for which too few GPUs are free is skipped. If more than `crowd` jobs are then left
-    without GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the
-    most speed: to jobs without GPUs, whose gain is their speed at the minimum per GPU, and to the others one GPU at a
-    time, up to their maximum. Run times need not be known. Gangs may be spread over nodes.
+    all GPUs are divided again. Jobs in an earlier queue come first, and inside a queue the job that started first. Each
+    job gets its request. A job for which too few GPUs are free is skipped. If more than `crowd` jobs remain without
+    GPUs, the jobs behind the first queue shrink to their minimum. The remaining GPUs go where each adds the most speed:
+    to jobs without GPUs, whose gain is their speed at the minimum per GPU, and to the others one GPU at a time, up to
+    their maximum. Run times need not be known. Gangs may be spread over nodes.
 
     Equal to
     --------
@@ -272,13 +272,13 @@ class _Futures(Sizes):
 class AfsL(Planned):
     """Elastic jobs, where the next GPU goes to the shorter job unless the longer job gains more from it (AFS-L).
 
-    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at a time. A job's
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided again, one at a time. A job's
     first step is its minimum. Two jobs are compared by their remaining time on the GPUs that they have received so far.
-    The longer job is preferred if the GPU raises its speed, relative to its speed afterwards, more than it raises the
-    shorter job's speed, relative to that job's speed before. If neither has GPUs, the shorter job is preferred. The GPU
-    goes to the job that wins all rounds of a knockout tournament in submission order. This repeats until no GPU is left
-    or all jobs have their maximum. Jobs take part if their minimum fits, the shortest first. The others are skipped.
-    Jobs that end up without GPUs are stopped. The remaining times are known. Gangs may be spread over nodes.
+    The longer job wins if the GPU raises its speed, relative to its new speed, by more than the shorter job's speed,
+    relative to its old speed. If neither has GPUs, the shorter job wins. The GPU goes to the winner of a knockout
+    tournament in submission order. This repeats until no GPU is left or all jobs have their maximum. Jobs take part if
+    their minimum fits, the shortest first. The others are skipped. Jobs that end up without GPUs are stopped. The
+    remaining times are known. Gangs may be spread over nodes.
 
     Equal to
     --------
@@ -328,13 +328,12 @@ class _Speedups(Sizes):
 class FfdlOptimizer(Planned):
     """Elastic jobs, with GPUs divided to maximize the sum of speedups (FfDL's optimizer).
 
-    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew among the earliest jobs,
-    as many jobs as there are GPUs. Each job gets either no GPU or a number from its minimum to its maximum. The
-    division maximizes the sum of the jobs' speeds, each relative to its speed on one GPU. GPUs go where each adds most,
-    and a minimum is given all at once. Among equals, minima go first, then earlier jobs. If the next step does not fit,
-    an integer program reconsiders `core` jobs on either side of it, unless it can add less than a thousandth. A job
-    that gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over
-    nodes.
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided again among the earliest
+    jobs, as many as there are GPUs. Each job gets no GPU or a number from its minimum to its maximum. The division
+    maximizes the sum of the jobs' speeds, each relative to its speed on one GPU. GPUs go where each adds most, and a
+    minimum is given all at once. Among equals, minima go first, then earlier jobs. If the next step does not fit, an
+    integer program reconsiders `core` jobs on either side of it, unless it could add less than a thousandth. A job that
+    gets no GPU waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes.
 
     Equal to
     --------
@@ -356,7 +355,7 @@ class FfdlOptimizer(Planned):
             Parameter(
                 "core",
                 12,
-                "number of jobs on either side of the first job that does not fit that an integer program reconsiders",
+                "number of jobs that an integer program reconsiders on either side of the first job that does not fit",
             ),
             GAP,
             Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
@@ -400,8 +399,7 @@ class _Gains(Sizes):
     def plan(self, view: View) -> Plan:
         """Return the plan: the GPUs of each job."""
         wish = self.wish(view)
-        # Exclude the cost of the last change. Otherwise, the remaining time of jobs that only change would keep
-        # growing.
+        # Exclude the cost of the last change. Otherwise the remaining time of jobs that keep changing would grow.
         left = view.remaining_ms
         order = np.argsort(left, kind="stable")
         rate, also = None, None
@@ -434,7 +432,7 @@ class _Gains(Sizes):
                 best = max(by_worker, by_server)
                 if best <= 0:
                     break
-                # A large gain after a small gain counts as equally small, so that each job takes its steps in order.
+                # A large gain after a small one counts as equally small, so each job takes its steps in order.
                 worth = min(worth, best)
                 gains.append(worth)
                 workers.append(int(by_worker >= by_server * (1 - _TIE)))
@@ -474,12 +472,12 @@ class _Gains(Sizes):
 class Optimus(Planned):
     """Each GPU goes to the job whose remaining time it shortens most (Optimus).
 
-    At every interval, all GPUs are divided anew. The jobs get their minimum in the order of their remaining run time. A
-    job is skipped if its minimum is not free. Then the GPUs go one at a time to the job whose remaining time falls
-    most, up to its maximum, until no job gains or the next job in line finds no GPU. With servers=on, each job also has
-    one parameter server, and each step may add a server instead of a GPU, whichever helps the job more. The division
-    ends when the next job in line finds no GPU or no place for a server. The remaining times are known. Gangs may be
-    spread over nodes.
+    At every interval, all GPUs are divided again. Jobs get their minimum in the order of remaining run time. A job is
+    skipped if its minimum is not free. Then the GPUs go one at a time to the job whose remaining time falls most, up to
+    its maximum, until no job gains or the next job in line finds no GPU. With servers=on, each job also has one
+    parameter server, and each step may add a server instead of a GPU, whichever helps the job more. The division ends
+    when the next job in line finds no GPU or no place for a server. The remaining times are known. Gangs may be spread
+    over nodes.
 
     Equal to
     --------

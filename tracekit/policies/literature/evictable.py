@@ -1,4 +1,4 @@
-"""Running jobs that a policy may evict: their spots, and the harm that an eviction does."""
+"""Running jobs that a policy may evict: their spots, and the harm of an eviction."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
     """Return the least harm of freeing `need` GPUs of a node, and the jobs to evict, or None if too few can be freed.
 
-    The function solves a knapsack over the few GPUs of one node, because an integer program would take milliseconds per
-    node.
+    This is a knapsack over the few GPUs of one node. An integer program would take milliseconds per node.
 
     Parameters
     ----------
@@ -220,7 +219,7 @@ class Evictable:
         """Return the node where evictions for a gang do the least harm, and the jobs to evict."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
-        # Lower bound per node: the harm if all GPUs could be freed at the rate of its cheapest job.
+        # Lower bound per node: the harm if all GPUs were freed at the rate of its cheapest job.
         least = np.full(len(fits), np.inf)
         np.minimum.at(least, node, harm / held)
         least *= np.where(fits, gpus - free, 1)

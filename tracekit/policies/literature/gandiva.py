@@ -58,7 +58,7 @@ class Homes:
         self.members: Ints = np.zeros(nodes, np.int64)
         """Number of jobs of each node (N,)."""
         self.sort: Ints = np.zeros(nodes, np.int64)
-        """Class of each node that has jobs, which is the GPUs of its first job (N,)."""
+        """Class of each node with jobs: the GPUs of its first job (N,)."""
         self.first: Ints = np.zeros(n, np.int64)
         self.rows: Ints = np.zeros(n, np.int64)
         """Number of rows of each job, starting at `first`, or 0 if the job has no home (n,)."""
@@ -97,7 +97,7 @@ class Homes:
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job: nodes with room now, or unless `within`, nodes where it must take turns."""
+        """Find a home for a job: nodes with room now or, unless `within`, nodes where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -455,7 +455,7 @@ class Gandiva(Planned):
     the end of the circle at each multiple of `quantum`. The jobs that fit run next, in the order of the circle, with
     all GPUs of a gang at once. With pack=on, each slice puts the two jobs of one size with the lowest utilization on
     every such node on the same GPUs, if their memory fits and their speeds add up to more than 1. They separate as soon
-    as both fit alone. With migrate=on, jobs that wait for their turn move to GPUs that become free, the longest wait
+    as both fit alone. With migrate=on, jobs waiting for their turn move to GPUs that become free, the longest wait
     first. With grow=on, a node's spare GPUs go to one of its jobs, which returns them when another job arrives.
 
     Equal to
@@ -469,7 +469,7 @@ class Gandiva(Planned):
     Sources
     -------
     - Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under overload, migration
-      to vacated GPUs, and growing into idle GPUs. We took these from other people's notes and simulators.
+      to vacated GPUs, and growing into idle GPUs. These come from other people's notes and simulators.
     - Our choices: `depth`, because no trace records host memory; ties go to the lowest node; pairs by M1, which is
       known without trials; one new pair per node and slice; homes of multi-node gangs; a job takes its turn even if
       earlier jobs in the circle do not fit; a migration costs as much as a preemption; nodes are not emptied to undo

@@ -42,7 +42,7 @@ def fill_segments(segment: Ints, limit: Floats, weight: Floats, capacity: Floats
     seg, most, worth = segment[by], limit[by], weight[by]
     start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
     count = np.diff(np.append(start, len(seg)))
-    # Before each row: the share taken by rows with less need, and the weight of this row and the later rows.
+    # For each row: the share taken by rows with less need, and the weight of this and later rows.
     taken = np.cumsum(most) - most
     taken -= np.repeat(taken[start], count)
     passed = np.cumsum(worth) - worth
@@ -69,7 +69,7 @@ def trade(have: Floats, speedup: Floats, margin: float) -> tuple[Floats, int]:
     For each pair of types, starting with the most different, the tenant with the largest speedup from the slow to the
     fast type buys from the tenant with the smallest speedup. The price of a fast GPU, in slow GPUs, is the
     second-largest speedup. They trade while the largest speedup is at least 1 + margin times the smallest. No tenant is
-    worse off, because the seller gets at least its own speedup and the buyer pays at most its own.
+    worse off: the seller gets at least its own speedup and the buyer pays at most its own.
 
     Parameters
     ----------
@@ -255,9 +255,9 @@ class GandivaFair(Planned):
     requests. A job goes to the type on which its tenant has most GPUs left, and moves when the tenant has too few there
     and enough elsewhere. At each multiple of `quantum`, the jobs of a type run in the order of their pass, the smallest
     first. A running job's pass grows by its GPUs times the time, divided by its share. A job that does not fit is
-    skipped. It keeps its pass, and therefore moves to the front. A new job starts with the smallest pass, and gets a
-    type at the next slice. GPUs that the jobs of a type leave free go to jobs of other types and, until the next slice,
-    to new arrivals. Gangs may be spread over nodes.
+    skipped and keeps its pass, so it moves to the front. A new job starts with the smallest pass, and gets a type at
+    the next slice. GPUs that the jobs of a type leave free go to jobs of other types and, until the next slice, to new
+    arrivals. Gangs may be spread over nodes.
 
     Equal to
     --------

@@ -1,4 +1,4 @@
-"""Gavel: the shares of time on GPU types that are best for an objective, and rounds that approximate them."""
+"""Gavel: optimal shares of time on GPU types for an objective, and rounds that approximate them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Book:
     met: Bools
     """Whether each job's shares have been computed (n,)."""
     partner: Ints
-    """Partner that has shared the job's GPUs since the last plan that included the job, or -1 for none (n,)."""
+    """Partner that shares the job's GPUs since the last plan with this job, or -1 for none (n,)."""
     left_ms: Floats
     """Remaining run time of each job when shares were last computed (n,) [ms]."""
     isolated: Floats
@@ -272,9 +272,9 @@ def _second(partner: Ints, running: Ints, chosen: Ints) -> Bools:
 
 
 class Gavel(Planned):
-    """In rounds, jobs get the shares of time on GPU types that are best for an objective.
+    """In rounds, jobs get the shares of time on GPU types that are optimal for an objective.
 
-    When jobs arrive or end, but at most once every `again` seconds, the policy computes each job's shares of time on
+    When jobs arrive or end, but at most once every `again` seconds, the policy recomputes each job's shares of time on
     the GPU types. objective=max_min maximizes the least normalized speed, then the next least, and so on. The
     normalized speed is GPUs times speed, relative to shares in proportion to the GPUs of each type. With makespan, the
     last present job ends as early as possible. With finish_time_fairness, the worst ratio of a job's end to its end on
@@ -283,10 +283,10 @@ class Gavel(Planned):
     that of cost, but jobs that can still meet their deadlines get the speed that they need, unless they cannot all meet
     them. With hierarchical, the objective is max_min over the VCs, where a VC counts as the sum of its jobs. Inside a
     VC, it is max_min over the jobs, or submission order. With packed=on, two jobs with the same number of GPUs may
-    share GPUs for part of the time. In rounds, each job then runs on the type where it lags most, by the ratio of the
-    time to which its share entitles it and the time for which it ran there. Both times start with half a round's share.
-    Among equals, running jobs go first. A job that does not fit is skipped, a job runs on one type in a round, and jobs
-    without computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
+    share GPUs for part of the time. In each round, a job runs on the type where it lags most: the ratio of the time
+    that its share gives it to the time that it ran there. Both times start with half a round's share. Among equals,
+    running jobs go first. A job that does not fit is skipped, a job runs on one type in a round, and jobs without
+    computed shares get the remaining GPUs. Gangs may be spread over nodes of a type.
 
     Equal to
     --------
@@ -311,10 +311,10 @@ class Gavel(Planned):
       and slo. Run times and required speeds within a quarter of each other count as equal, at the larger value.
       makespan is one linear program, while the released code bisects to 5 %. The search for finish_time_fairness ends
       at 5 %. throughput weighs a job by its GPUs, because speeds are relative to the recorded speed. A deadline that
-      can no longer be met is dropped, and all deadlines are dropped if they cannot be met together. VCs have equal
-      weight, and their GPUs are divided in two steps, while the released code changes the weights of jobs. Remaining
-      run times are known. Pairs are formed among five levels of GPU utilization. Jobs that lag most are paired first,
-      and after its partner's end, a job speeds up only at the next round.
+      can no longer be met is dropped, and so are all deadlines if they cannot be met together. VCs have equal weight,
+      and their GPUs are divided in two steps, while the released code changes the weights of jobs. Remaining run times
+      are known. Pairs are formed among five levels of GPU utilization. Jobs that lag most are paired first, and after
+      its partner's end, a job speeds up only at the next round.
     """
 
     plans = _Rounds

@@ -91,7 +91,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
         return Found(found[of], shares, of)
     own = _rows(active, able)
     value = own.speed / (own.price if objective in {"cost", "slo"} else 1.0)
-    # No job can do better than run all the time where it is fastest.
+    # No job can do better than running all the time where it is fastest.
     demand, first, of = _kinds(own)
     room = fastest_for_all(demand, value[first])
     if room is not None and objective != "slo":
@@ -333,7 +333,7 @@ def max_min_shares(
     """
     usable = (speed > 0) & (gpus[:, None] <= capacity)
     demand = Kinds(count, gpus, np.where(usable, speed, 0.0), np.asarray(capacity, np.float64))
-    # Kinds without a usable type cannot be normalized and get no share.
+    # Kinds without a usable type get no share, because they cannot be normalized.
     equal = demand.equal
     shares = np.zeros(demand.speed.shape)
     able = np.flatnonzero(equal > 0)
@@ -446,7 +446,7 @@ def spread_over(gpus: Ints, time: Floats, capacity: Floats) -> Floats:
 
 
 def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: bool) -> tuple[Floats, float]:
-    """Return the shares from a sequence of linear programs, each of which fixes the jobs that cannot get more."""
+    """Return the shares from a sequence of linear programs. Each fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -460,7 +460,7 @@ def _programs(demand: Kinds, need: Floats, together: Floats | None, *, once: boo
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # A slightly smaller value keeps the next program feasible despite rounding.
+        # A slightly smaller value keeps the next program feasible after rounding.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)

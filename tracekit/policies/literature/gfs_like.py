@@ -1,4 +1,4 @@
-"""After GFS, where its rule is known: spot jobs run within a forecast quota and are evicted with least harm."""
+"""After GFS, as far as its rule is known: spot jobs run within a forecast quota and are evicted with least harm."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Forecast:
     def __init__(self, accepts: Bools, q: float, span_ms: int) -> None:
         self.accepts = accepts
         self._z = NormalDist().inv_cdf(q)
-        # A job that starts at the end of the hour must not be evicted in the hours after that.
+        # A job that starts at the end of the hour must not be evicted in the following hours.
         self._hours = 1 + min(-(-span_ms // HOUR_MS), _WEEK - 1)
         series = len(accepts)
         self.now: Ints = np.zeros(series, np.int64)
@@ -152,7 +152,7 @@ class _SpotJobs(Plans):
         """Determine the spot jobs, and the demand series to which each job belongs."""
         jobs, cluster, models = self.jobs, self.cluster, self.models
         self.settings.update(scope=0, names_nodes=True)
-        # `checkpoint` already determines the work that a stopped job repeats, so do not charge M9's lost work as well.
+        # `checkpoint` already determines the repeated work of a stopped job, so do not also charge M9's lost work.
         self.models = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
         self.rule, self.skip, self.adapt = self.p["quota"], self.p["scan"] == "skip", self.p["adapt"]
         self.spot: list[bool] = (classes(models, jobs, self.seed) == 1).tolist()
@@ -215,7 +215,7 @@ class _SpotJobs(Plans):
         if view.running_jobs < count:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
-            # While no job runs or waits, no plan is requested, so hours may have ended since the last plan.
+            # Without running or waiting jobs, no plan is requested, so hours may have passed since the last plan.
             failed = status[ended] == names.WAITING
             end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
@@ -267,7 +267,7 @@ class _SpotJobs(Plans):
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Round first, so that a sum of many fractions that should be whole is whole.
+            # Round first: a sum of many fractions may miss a whole number slightly.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
@@ -337,14 +337,14 @@ class GfsLike(Planned):
     """Spot jobs within a quota forecast from guaranteed demand, evicted with least harm (after GFS).
 
     Guaranteed jobs start first, in submission order: on nodes without spot jobs if they fit there, otherwise next to
-    spot jobs, otherwise by evicting spot jobs. The policy evicts jobs where this does the least harm, and among equals
-    it evicts fewer jobs. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It
+    spot jobs, otherwise by evicting spot jobs. Evictions happen where they do the least harm, and among equals where
+    fewer jobs are evicted. The harm is GPUs times the run time since the last checkpoint, plus `harm` for each job. It
     counts half for a job that has run for its guaranteed time. For a multi-node gang, an integer program chooses the
     nodes. Evicted jobs wait again in submission order and repeat their lost time. A spot job starts on the node with
     the most spot GPUs where it fits, as long as the spot GPUs of that domain and GPU model stay within the quota:
     `factor` * (GPUs - the quantile `q` of the peak guaranteed demand within the guaranteed time). Demand is the number
     of GPUs that guaranteed jobs use or wait for. It is forecast every hour for each VC and GPU model, from the mean and
-    deviation of that hour of the week in the last four weeks. Until two weeks are known, the forecast uses the current
+    deviation of that hour of the week in the last four weeks. For the first two weeks, the forecast uses the current
     demand and the hourly changes of the last day. VCs are assumed to be independent and their sum to be normal. The
     factor is then multiplied by 0.9 if more than the share `target` of the last day's spot starts ended in eviction, or
     else by 1.05 if a spot job has waited longer than `wait`. It stays between 0.2 and 1.2.
@@ -372,13 +372,11 @@ class GfsLike(Planned):
             Parameter(
                 "quota",
                 "forecast",
-                "which GPUs spot jobs may use: those that the forecast leaves, all free GPUs, or none",
+                "GPUs that spot jobs may use: those that the forecast leaves, all free GPUs, or none",
                 ("forecast", "all", "none"),
             ),
             Parameter("q", 0.9, "quantile of the peak guaranteed demand [1]", minimum=0.001, maximum=0.999),
-            Parameter(
-                "guarantee", 3600.0, "guaranteed time of a spot job, which is also how far the forecast looks ahead [s]"
-            ),
+            Parameter("guarantee", 3600.0, "guaranteed time of a spot job, and forecast horizon [s]"),
             Parameter("factor", 1.0, "initial factor of the quota [1]", maximum=10),
             Parameter("adapt", True, "whether evictions and waits adjust the factor"),
             Parameter("target", 0.05, "share of spot starts that may end in eviction [1]", maximum=1),

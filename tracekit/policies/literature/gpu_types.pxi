@@ -1,4 +1,4 @@
-# Jobs buy bundles of GPUs of one type, at prices that rise with use.
+# Jobs buy bundles of GPUs of one type at prices that rise with use.
 
 
 def buy_bundles(
@@ -15,7 +15,7 @@ def buy_bundles(
     bint priced,
     int64_t[::1] chosen,
 ):
-    """Give each job without GPUs, in order, a bundle from the pool with the largest surplus of worth over price.
+    """Give each job without GPUs, in order, a bundle from the pool where its worth exceeds the price most.
 
     Parameters
     ----------

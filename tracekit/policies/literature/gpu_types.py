@@ -48,7 +48,7 @@ class _Market(Turns):
         """Return the plan until the next event."""
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # If nothing has changed since the last call, the planned jobs did not fit, and other jobs may take the GPUs.
+        # If nothing has changed since the last call, the planned jobs did not fit, so other jobs may take the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news
@@ -134,11 +134,11 @@ class HadarLike(Planned):
     that any considered job has on any type. When all of them are in use, it is the greatest utility on this type. In
     between, it rises exponentially with the share in use. A job may buy the GPUs for its gang on a type with enough
     free GPUs if its utility there is at least the cost until its end at the current price. It takes the type with the
-    largest surplus. If a job finds every type too expensive, it waits. With refused=run, it gets GPUs that would
-    otherwise be idle, of the type that is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if
-    another type has become better for them by `margin`. With preempt=off, running jobs keep their GPUs. If purchased
-    GPUs do not fit on nodes, other jobs get them in the next round, and no job is stopped for this. A gang's GPUs are
-    of one type, on the fewest nodes.
+    largest surplus. If every type is too expensive, the job waits. With refused=run, it gets GPUs that would otherwise
+    be idle, of the type worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has
+    become better for them by `margin`. With preempt=off, running jobs keep their GPUs. If purchased GPUs do not fit on
+    nodes, other jobs get them in the next round, without stopping any job. A gang's GPUs are of one type, on the fewest
+    nodes.
 
     Equal to
     --------
@@ -200,8 +200,8 @@ _SPARE = 4
 def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
     """Return the next job of each machine that minimizes the sum of completion times.
 
-    The job that is k-th from the end of a machine's queue delays k jobs, including itself, by its run time, and waits
-    until the machine is free. The sum of both is its cost. Each pair of a machine and k gets at most one job.
+    The k-th job from the end of a machine's queue delays k jobs, including itself, by its run time, and waits until the
+    machine is free. Its cost is the sum of both. Each pair of a machine and k gets at most one job.
 
     Parameters
     ----------
@@ -237,13 +237,13 @@ def match_queues(time_ms: Floats, ready_ms: list[Floats]) -> Ints:
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # This cost exceeds that of any schedule, so the matchings that use it least are cheapest.
+    # This cost exceeds that of any schedule, so the cheapest matchings avoid it.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))
     real = able[job, column] & (wait[column] <= 0)
     job, column = job[real], column[real]
-    # The first job of a queue is the one farthest from the queue's end.
+    # The first job of a queue is the farthest from its end.
     order = np.lexsort((-k[column], which[column], of[column]))
     job, column = job[order], column[order]
     first = np.ones(len(job), np.bool_)
@@ -349,8 +349,8 @@ class Allox(Planned):
     After each event, the waiting jobs are matched to positions in the machines' queues so that the sum of completion
     times is minimal. A position costs k times the job's run time on that type, with k counted from the end of the
     queue, plus the time until the machine is free. The first job in a free machine's queue starts, and the others are
-    matched again at the next event. Running jobs are neither stopped nor moved. For a gang, a machine is as many GPUs
-    of one type as the gang needs. Each gang size is matched separately, and the chosen jobs start in order of run time
+    matched again at the next event. Running jobs are neither stopped nor moved. A gang's machine is a set of GPUs of
+    one type, as many as it needs. Each gang size is matched separately, and the chosen jobs start in order of run time
     while there is room. Gangs are not spread over more nodes than needed.
 
     Equal to
@@ -362,8 +362,8 @@ class Allox(Planned):
     -------
     - Le et al., AlloX (EuroSys'20): costs and matching. `alpha` and machines=free are as in Gavel's version.
     - Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of its generator.
-      On the same jobs, this policy gives 0.9 to 1.1 % less, which is 520 to 590 s. Unlike that simulator, it has no
-      rounds of 360 s. We cannot explain the rest of the difference.
+      On the same jobs, this policy gives 0.9 to 1.1 % less, which is 520 to 590 s. Unlike that simulator, it has no 360
+      s rounds. We cannot explain the rest of the difference.
     - Our choices: gangs, which are not in the paper; busy machines become free according to remaining run times; the
       limit on the jobs and machines that a matching considers, and at least five positions in each machine's queue; no
       matching between types on which all jobs are equally fast, because shortest first is optimal there.

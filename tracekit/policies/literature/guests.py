@@ -37,7 +37,7 @@ class _Lodgings(Residents):
         self.settings["share"] = 1 + self.guests
 
     def extra(self) -> Ints:
-        """Return the tenants. Jobs in one line share class and tenant, because both decide which jobs may start."""
+        """Return the tenants, as jobs in one line have the same class and tenant: both decide which jobs may start."""
         return tenants(self.jobs).astype(np.int64)
 
     def begin(self, view: View) -> None:
@@ -139,8 +139,8 @@ class AntMan(Planned):
     Opportunistic jobs count against no quota. Each of their GPUs must have a load (the sum of the utilizations there)
     below `cap`, enough memory left, and fewer than `guests` opportunistic jobs. The least loaded GPUs come first, on
     any nodes. No job is stopped, and a job that cannot start is skipped. A guaranteed job runs as if it were alone.
-    Opportunistic jobs share the rest of the GPU, at least the share `least`, in equal parts. Utilization and memory are
-    counted in whole percent.
+    Opportunistic jobs share the rest of the GPU equally, at least the share `least`. Utilization and memory are counted
+    in whole percent.
 
     Equal to
     --------
@@ -306,7 +306,7 @@ class _Pairs(Residents):
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU, after making jobs that paused too long wait again."""
+        """Return the offline job on each shared GPU. Jobs that paused too long wait again."""
         on, host = self.on, self.host
         pairs = {gpu: next(job for job in on[gpu] if job != host[gpu]) for gpu in hosts if len(on[gpu]) > 1}
         for gpu, job in list(pairs.items()):
@@ -318,7 +318,7 @@ class _Pairs(Residents):
         return pairs
 
     def _move(self, held: list[int], chosen: list[tuple[int, int]]) -> None:
-        """Move jobs to their matched GPUs. All jobs leave first, so every GPU is free when needed."""
+        """Move jobs to their matched GPUs. All jobs leave first, so every GPU is free in time."""
         place = dict(chosen)
         for job in sorted(held):
             if self.of[job] != [place.get(job, -1)]:

@@ -1,4 +1,4 @@
-"""After Heet, where its rule is known: prices decide GPU types, job sizes and trades."""
+"""After Heet, as far as its rule is known: prices decide GPU types, job sizes and trades."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def match_types(price: Floats, gpus: Ints, free: Ints) -> Ints:
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # This price exceeds that of any matching, so the matchings that use it least are cheapest.
+            # This price exceeds that of any matching, so the cheapest matchings avoid it.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -102,8 +102,8 @@ class Traders:
 def change_places(traders: Traders) -> None:
     """Swap the pools of jobs with equal numbers of GPUs as long as that saves enough.
 
-    Between two pools, the jobs that gain most swap first, each with the job that gains most on the other side. For jobs
-    of one size, this gives the lowest possible sum of prices.
+    Between two pools, the jobs that gain most on each side swap first. For jobs of one size, this gives the lowest sum
+    of prices.
     """
     price = traders.prices(traders.gpus[:, None])
     here = price[np.arange(len(price)), traders.pool]
@@ -275,17 +275,17 @@ class _Prices(Sizes):
 class HeetLike(Planned):
     """Prices decide the GPU types and sizes of elastic jobs, and their trades between types (after Heet).
 
-    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew. A price weighs the end
-    of a job against the GPUs that it uses: the remaining time with n GPUs of a type, times n to the power of `balance`.
-    With balance=0, the price is the time, and with balance=1, the GPU time. Running jobs keep their minimum number of
-    GPUs, on their type. Waiting jobs are matched to the types at their minimum: as many jobs as possible get places,
-    for the lowest sum of prices. A type has as many places as the number of its smallest jobs that would fit there. The
-    matched jobs start in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then
-    the GPUs go, one at a time, to the job whose price falls most, up to its maximum. GPUs that lower no price stay
-    idle. Finally, jobs with the same number of GPUs on different types swap places, and jobs move to the same number of
-    idle GPUs of another type, if that lowers their prices by at least `margin`, including the cost of moving. The GPUs
-    that they leave go to the jobs whose prices these GPUs lower. Gangs may be spread over nodes of a type. With
-    elastic=off, or if no job is elastic (rigid), jobs get the GPUs that they request, on the fewest nodes.
+    When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew. A price weighs a job's
+    end against the GPUs that it uses: the remaining time on n GPUs of a type, times n to the power of `balance`. With
+    balance=0, the price is the time, and with balance=1, the GPU time. Running jobs keep their minimum number of GPUs,
+    on their type. Waiting jobs are matched to types at their minimum: as many jobs as possible get places, at the
+    lowest sum of prices. A type has as many places as the number of its smallest jobs that would fit there. The matched
+    jobs start in order of price while GPUs last, and the others are matched again to the remaining GPUs. Then the GPUs
+    go, one at a time, to the job whose price falls most, up to its maximum. GPUs that lower no price stay idle.
+    Finally, jobs with the same number of GPUs on different types swap places, and jobs move to the same number of idle
+    GPUs of another type, if that lowers their prices by at least `margin`, including the cost of moving. The GPUs that
+    they leave go to jobs whose prices they lower. Gangs may be spread over nodes of a type. With elastic=off, or if no
+    job is elastic (rigid), jobs get the GPUs that they request, on the fewest nodes.
 
     Equal to
     --------

@@ -44,10 +44,10 @@ def without_loans(cluster: Cluster) -> Cluster:
 
 
 def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -> Cluster:
-    """Return the cluster with the servers that are free according to M42, in a separate rack.
+    """Return the cluster with the servers that M42 leaves free, in a separate rack.
 
-    Among equal servers, the last to join is the first to leave, so that loans are as long as possible. Servers are lent
-    until the jobs could have run four times over, and then all are returned.
+    Among equal servers, the last to join leaves first, so loans are as long as possible. Servers are lent until the
+    jobs could have run four times over; then all are returned.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Servers:
         self.ended = False
         """Whether any job has ended since the last plan."""
         self.turn = np.arange(cluster.nodes)
-        """For each node in the cluster's list of changes, the node to which its changes now apply (N,)."""
+        """For each node in the cluster's list of changes, the node that its changes now apply to (N,)."""
         self._alike = _kinds_of_nodes(cluster)
         self._was: dict[int, Spot | None] = {}
         """Previous spots of the jobs that changed in this plan."""
@@ -274,8 +274,8 @@ class Servers:
     def exchange(self, due_ms: int) -> Ints | None:
         """Return pairs of nodes to exchange so that the cheapest servers leave, or None if they leave anyway.
 
-        Servers are chosen one by one by the least cost. To lose a server costs, for each gang on it, one divided by the
-        number of servers that the gang uses. Gangs on a chosen server no longer count on other servers.
+        Servers are chosen one by one by the least cost. The cost of losing a server is, for each gang on it, one
+        divided by the gang's number of servers. Gangs on a chosen server no longer count on other servers.
         """
         change = self.cluster
         rows = (change.change_ms == due_ms) & (change.change_up == 0)

@@ -113,7 +113,7 @@ class _Loans(Plans):
             self._place_decreasing(chosen, view)
 
     def _place_decreasing(self, chosen: list[tuple[int, Spot]], view: View) -> None:
-        """Place jobs that start together again, the largest first. If one does not fit, all keep their spots."""
+        """Place jobs that start together again, largest first. If one does not fit, all keep their spots."""
         books = self.books
         if books.gave:
             # Workers were removed to make room on exactly these GPUs.
@@ -261,18 +261,18 @@ class Lyra(Planned):
     """Training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra).
 
     Waiting jobs start with the GPUs that they request, the least remaining run time first. Jobs that do not fit are
-    skipped. Among jobs that start at once, the largest are placed first, each on the tightest node that fits it, or
-    else on whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of
-    extra workers. The remaining GPUs go to extra workers of elastic jobs so that the sum of these jobs' remaining times
-    falls most. A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. The
-    largest workers are placed first, on the tightest server on loan that fits them, or else on training nodes. A worker
-    is not placed if the spread gang would be no faster. Extra workers give way to every waiting job, and no running job
-    has fewer GPUs than it requests. Servers join while inference does not need them, and leave when inference needs
-    them again (M42). Among equal servers, those that are cheapest to lose leave first. To lose a server costs, for each
-    gang on it, one divided by the number of servers that the gang uses. The costs are recomputed after each choice.
-    Extra workers on returned servers are removed. Gangs there are stopped, keep their progress, and wait again. Jobs
-    that do not fit on the training nodes are not run. If a cluster has nodes in a rack called 'on loan', the cluster
-    itself defines when these nodes join and leave.
+    skipped. Of jobs that start at once, the largest are placed first, each on the tightest node that fits it, or else
+    on whole nodes and one more node. Training nodes come before servers on loan, and free GPUs before those of extra
+    workers. The remaining GPUs go to extra workers of elastic jobs, where they reduce the sum of remaining times most.
+    A multiple-choice knapsack chooses the number of extra workers of each job, up to its maximum. The largest workers
+    are placed first, on the tightest server on loan that fits them, or else on training nodes. A worker is not placed
+    if the spread gang would be no faster. Extra workers give way to every waiting job, and no running job has fewer
+    GPUs than it requests. Servers join while inference does not need them, and leave when inference needs them again
+    (M42). Among equal servers, the cheapest to lose leave first. The cost of losing a server is, for each gang on it,
+    one divided by the gang's number of servers. The costs are recomputed after each choice. Extra workers on returned
+    servers are removed. Gangs there are stopped, keep their progress, and wait again. Jobs that do not fit on the
+    training nodes are not run. If a cluster has a rack called 'on loan', the cluster defines when these nodes join and
+    leave.
 
     Equal to
     --------
@@ -285,7 +285,7 @@ class Lyra(Planned):
     -------
     - Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic jobs, servers
       returned by a greedy rule on the cost of preemption. From reading notes: two phases, knapsack, best fit
-      decreasing. From memory: the cost of losing a server, and which servers are preferred.
+      decreasing. From memory: the cost of losing a server, and the preferred servers.
     - Our choices: which jobs are elastic and by how much; a number of workers that divides the GPUs evenly; an exact
       step near the end of the knapsack instead of dynamic programming over all jobs; the interval; gangs that start go
       to the fewest nodes; inference servers are as fast as training nodes, and have their own rack; jobs on nodes that
@@ -311,13 +311,13 @@ class Lyra(Planned):
             Parameter(
                 "place",
                 "decreasing",
-                "which of the jobs that start at once are placed first: the largest, or the shortest",
+                "which jobs are placed first if several start at once: the largest, or the shortest",
                 ("decreasing", "order"),
             ),
             Parameter(
                 "core",
                 6,
-                "number of jobs on either side of the first job that does not fit that an integer program reconsiders",
+                "number of jobs that an integer program reconsiders on either side of the first job that does not fit",
             ),
             RESIZE,
             overhead("uniform"),

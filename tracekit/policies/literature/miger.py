@@ -1,4 +1,4 @@
-"""After MIGER, without its inner rule: jobs share GPU slices, and online jobs have their own slices."""
+"""After MIGER, without its unpublished inner rule: jobs share GPU slices, and online jobs have their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Slice(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """The properties of a one-GPU job that determine how its GPU is split."""
+    """The properties of a one-GPU job that affect how its GPU is split."""
 
     used: int
     """Utilization, as a share of a whole GPU [ppm]."""
@@ -213,7 +213,7 @@ class _Cuts(Residents):
         self.emptied.update(gpus)
 
     def due(self, now_ms: int) -> None:
-        """Resume jobs after their pause, and reconsider the split of GPUs that a job has left."""
+        """Resume jobs after their pause, and reconsider how to split GPUs that a job has left."""
         for job in [job for job, until in self.stopped.items() if until <= now_ms or job not in self.of]:
             del self.stopped[job]
             self.touch(self.of.get(job, ()))
@@ -336,14 +336,13 @@ class MigerLike(Planned):
 
     Online jobs are considered first, then the others, each in submission order. A job that cannot start is skipped, and
     so are all identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer than
-    `residents` jobs. For the jobs there and the new job together, the policy finds the split with the largest sum, over
-    all legal splits and all ways to place the jobs. Up to `mps` jobs may share a slice if their speeds add up to more
-    than the speed of one job alone. An online job has its own slice, which exceeds its load by at least `slack`, and
-    keeps it. On a slice with c of 7 parts, the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice.
-    If the slices of other jobs change, those jobs pause for `reconfigure` seconds. This happens only if the gain over
-    `horizon` seconds exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the
-    most jobs is taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in
-    steps of 5 %.
+    `residents` jobs. For the jobs there plus the new one, the policy finds the split with the largest sum, over all
+    legal splits and placements. Up to `mps` jobs may share a slice if their speeds add up to more than the speed of one
+    job alone. An online job has its own slice, which exceeds its load by at least `slack`, and keeps it. On a slice
+    with c of 7 parts, the speed is min(1, c / 7 / u), times M1 with the utilizations of the slice. If the slices of
+    other jobs change, those jobs pause for `reconfigure` seconds. This happens only if the gain over `horizon` seconds
+    exceeds the loss. When a job ends, its GPU's split is reconsidered. Among equals, the GPU with the most jobs is
+    taken, then the first GPU. Gangs get idle GPUs close together. Utilization and memory are counted in steps of 5 %.
 
     Equal to
     --------

@@ -1,4 +1,4 @@
-"""Systems of this field that a job replay cannot show, with the reasons and what a replay can show instead."""
+"""Systems that a job replay cannot show, with the reasons and what a replay can show instead."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class NotReplayed:
     assumptions: tuple[str, ...]
     """IDs, as on the cards, of the assumptions that `instead` changes."""
     source: str
-    """The publication, and how much of it we have read."""
+    """The publication, and how much of it we read."""
 
 
-_BELOW_JOBS = "A job log does not record requests and their batches, which are smaller than jobs"
+_BELOW_JOBS = "A job log does not record requests and batches, which are smaller than jobs"
 _INSIDE = "The system acts inside one job: no GPUs move between jobs, and a job log does not record iterations"
-_LEARNED = "The rule is a trained network that is not released; a network trained by us would be a different policy"
+_LEARNED = "The rule is a trained network that was not released; a network trained by us would be another policy"
 
 NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
@@ -61,8 +61,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "Navigator",
         "where the tasks of latency-sensitive model workflows run, and which models stay in GPU memory",
         f"{_BELOW_JOBS}.",
-        "Nothing of the system itself. You can replay the jobs that share a cluster with such a service on fewer GPUs "
-        "(--gpus).",
+        "Nothing about the system itself. You can replay the jobs that share a cluster with such a service on fewer "
+        "GPUs (--gpus).",
         ("fifo",),
         (),
         "Navigator; not read in full.",
@@ -78,9 +78,9 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     ),
     NotReplayed(
         "CASSINI",
-        "by how much the iterations of jobs on one link are shifted in time",
+        "how far the iterations of jobs on one link are shifted in time",
         "Shifts are fractions of an iteration, but a log records no iterations and no links.",
-        "Gangs that lose less speed when they are spread over nodes, but not which jobs go well together.",
+        "Gangs that lose less speed when they are spread over nodes, but not which jobs fit together.",
         ("fifo,scan=skip",),
         ("M4",),
         "CASSINI (NSDI 2024); not read in full.",
@@ -126,7 +126,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "placement, by neural networks trained on interference and contention",
         f"{_LEARNED}.",
         "The pair test that is exact for two jobs, and the same order without it. Their difference shows what "
-        "placement by interference can change. It does not reproduce the paper's result.",
+        "interference-aware placement can change, but does not reproduce the paper's result.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
         "Harmony (INFOCOM 2019), arXiv 2112.13354, ICPADS 2023 (arXiv 2310.20209); abstracts read.",

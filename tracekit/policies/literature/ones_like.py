@@ -1,4 +1,4 @@
-"""After ONES: an evolutionary search that continues while jobs run chooses their GPUs and batches."""
+"""After ONES: an evolutionary search chooses GPUs and batches while jobs run."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _fastest(table: BatchTable, moment: Moment) -> tuple[Ints, Ints]:
 
 
 class OnesLike(Planned):
-    """An evolutionary search over GPUs and batches that continues while jobs run (after ONES).
+    """An evolutionary search chooses GPUs and batches while jobs run (after ONES).
 
     The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs and a batch to
     every job. New jobs enter it without GPUs, and ended jobs leave it. At most once every `interval` seconds, the
@@ -259,10 +259,10 @@ class OnesLike(Planned):
     schedule that gives each job its minimum, the least remaining work first. Only the waiting jobs with the least
     remaining work take part, at most as many as there are GPUs. The cluster follows the best schedule: jobs are
     resized, stopped and started. GPUs that this schedule leaves free, or that become free before the next step, go to
-    waiting jobs at their minimum, the least remaining work first. If the maxima of all jobs fit, every job gets its
-    fastest number of GPUs. With profile=none, there are no batches, and the work of a job is fixed. With another
-    profile, jobs are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and
-    speed is goodput. Do not compare such runs with runs of fixed work.
+    waiting jobs at their minimum, least remaining work first. If the maxima of all jobs fit, every job gets its fastest
+    number of GPUs. With profile=none, there are no batches, and the work of a job is fixed. With another profile, jobs
+    are applications (M43), batches are 1, 2, 4, ... times the recorded batch and change at no cost, and speed is
+    goodput. Do not compare such runs with runs of fixed work.
 
     Equal to
     --------
@@ -271,8 +271,8 @@ class OnesLike(Planned):
 
     Sources
     -------
-    - ONES (SC'21), abstract: an evolutionary search that continues while jobs run chooses the batch sizes and workers
-      of elastic jobs, for short mean completion times.
+    - ONES (SC'21), abstract: an online evolutionary search chooses the batch sizes and workers of elastic jobs, for
+      short mean completion times.
     - Our choices, because we could not read the rule: the objective, with known instead of predicted remaining work;
       the operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting jobs get their
       minimum between steps; M8's GPU bounds; the placement, which the search ignores.

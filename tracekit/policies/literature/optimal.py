@@ -55,7 +55,7 @@ def best_assignment(weight: Floats) -> list[tuple[int, int]]:
 def chosen(
     cost: Floats, limits: Iterable[tuple[Any, Any, Any]], *, most: float | Floats = 1.0, **options: Any
 ) -> Bools | None:
-    """Return which variables an integer program (HiGHS) sets for the least total cost, or None if infeasible.
+    """Return the variables that an integer program (HiGHS) sets for the least total cost, or None if infeasible.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def take_chains(
 
     A row is a chain of steps that may only be taken in order.
 
-    Steps are taken in order of gain per size until a step does not fit; among equals, the first steps of rows come
-    first. An integer program over the rows near that step uses the remaining capacity, unless it can add less than a
+    Steps are taken in order of gain per size until one does not fit; among equals, the first steps of rows come first.
+    An integer program over the rows near that step then fills the remaining capacity, unless it could add less than a
     thousandth. The other rows keep their steps.
 
     Parameters
@@ -130,7 +130,7 @@ def take_chains(
     left = capacity - int(size[order[:stop]].sum())
     if left == 0 or stop == len(order):
         return taken
-    # Upper bound: the gain if part of the step that does not fit could be taken.
+    # Upper bound: the gain if the step that does not fit could be taken in part.
     bound = left * float(gain[order[stop]] / size[order[stop]])
     greedy, filled = _filled(row, size, gain, taken, order[stop:], left)
     if not core or bound - filled < _SLIGHT * float(gain[order[:stop]].sum()):

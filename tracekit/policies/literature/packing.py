@@ -163,7 +163,7 @@ class _Packing(Residents):
         return False
 
     def left(self, job: int, gpus: list[int]) -> None:
-        """Record that a job has ended, so that its partner runs alone again."""
+        """Record that a job has ended. Its partner runs alone again."""
         if self.profiled.pop(job, None) is not None:
             return
         other = self.partner.pop(job, -1)
@@ -192,17 +192,17 @@ def _profiler(cluster: Cluster, nodes: int) -> Bools:
 
 
 class Lucid(Planned):
-    """Small jobs are profiled first, then the least expected GPU time goes first, in pairs that slow each other little.
+    """Small jobs are profiled first, then jobs run by least expected GPU time, in pairs that slow each other little.
 
     Jobs with few GPUs begin on the profiler: the `profile` largest nodes of each domain, but at most a quarter of its
     nodes. There, jobs with the fewest GPUs go first, then by submission, up to the first job that does not fit. A job
     that has not ended after `time` seconds leaves the profiler. All other jobs wait for the other nodes, the least
     expected run time times GPUs first. While jobs are packed, a job of at most 8 GPUs shares with the first job that
     runs alone on the same number of GPUs, if their scores add up to at most `score`, both fit in memory, and its
-    expected GPU time is at most `ratio` times that of the other job. Otherwise, it takes idle GPUs close together, or
-    is skipped. While jobs are not packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2,
-    depending on utilization. Both jobs of a pair are slowed according to M1. When one of them ends, the other speeds up
-    again. Jobs are stopped only in the profiler. Utilization and memory are counted in whole percent.
+    expected GPU time is at most `ratio` times that of the other job. Otherwise it takes idle GPUs close together, or is
+    skipped. Without packing, no job overtakes the first job that does not fit. The score is 0, 1 or 2, depending on
+    utilization. Both jobs of a pair are slowed according to M1. When one of them ends, the other speeds up again. Jobs
+    are stopped only in the profiler. Utilization and memory are counted in whole percent.
 
     Equal to
     --------
@@ -244,7 +244,7 @@ class Lucid(Planned):
 
 
 Stages: TypeAlias = tuple[int, ...]
-"""Shares of an iteration on storage, CPU, GPU and network [ppm]."""
+"""Shares of an iteration's time on storage, CPU, GPU and network [ppm]."""
 
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
 """Measured time of a group, relative to the computed time, by number of jobs."""
@@ -252,7 +252,7 @@ _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
 
 @lru_cache(maxsize=1 << 16)
 def group_time(group: tuple[Stages, ...]) -> int:
-    """Return the time that each job in a group needs for an iteration with the best order of turns.
+    """Return the iteration time of each job in a group with the best order of turns.
 
     Parameters
     ----------
@@ -337,7 +337,7 @@ class Groups(Plans):
                     left_over += group
             left_over += others
         groups.sort(key=lambda group: -self.size[group[0]])
-        # Jobs left out of the groups get spare GPUs, except for running jobs, which would only move.
+        # Jobs without a group get spare GPUs, except running jobs, which would only move.
         late = [j for j in left_over if j not in running][: 4 * self.candidates]
         return self._told([*groups, *([j] for j in late)], running)
 
@@ -449,9 +449,9 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
 class Muri(Planned):
     """Jobs with complementary stages take turns on the same GPUs.
 
-    Jobs are considered in the order of `key`. A job reserves its GPUs if enough are left by count, and then the next
-    `group` - 1 jobs that request the same number are also considered. If these jobs together request more GPUs than
-    exist, jobs that request the same number are matched in pairs, then pairs with pairs, up to `group` jobs, by blossom
+    Jobs are considered in the order of `key`. A job reserves its GPUs if enough are left by count; then the next
+    `group` - 1 jobs with the same request are also considered. If these jobs together request more GPUs than exist,
+    jobs that request the same number are matched in pairs, then pairs with pairs, up to `group` jobs, by blossom
     matching. The matching maximizes the sum of the efficiencies, and the most efficient pairs are formed until the GPUs
     suffice. A group's efficiency is the share of its time for which storage, CPU, GPU and network are busy if its jobs
     take turns in the best order. Each job in the group completes an iteration in that time, multiplied by 1.31, 1.48 or

@@ -321,7 +321,7 @@ PROFILE = Parameter(
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""What is known about a job's batches and steps: its application class, or nothing, so that its work is fixed."""
+"""What is known about a job's batches and steps: its application class, or nothing (fixed work)."""
 
 
 class _Rounds(Sizes):
@@ -410,13 +410,13 @@ class _Rounds(Sizes):
 class PolluxLite(Planned):
     """GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles).
 
-    In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large. With p=-1, this is the harmonic
+    In rounds, GPUs are divided again to raise the power mean of all jobs' speedups. With p=-1, this is the harmonic
     mean. A job's speedup is its speed divided by its speed with an equal share of the GPUs. If its number of GPUs
     changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R past changes. A first start is
     exempt. Running jobs get their minimum. Then the GPUs go, step by step, where each gains most, and among equals to
     the earlier job, up to the maximum. With search=genetic, a seeded genetic search of `generations` generations
     improves that division. Running jobs are never stopped, and gangs may be spread over nodes. With profile=none, the
-    work of a job is fixed: batch sizes do not adapt, and no job gets less efficient. With another profile, speed is
+    work of a job is fixed: batch sizes do not adapt, and efficiency does not change. With another profile, speed is
     goodput. Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their gradients.
     The noise rises in stages with the work done. When its stage changes, a job changes speed at the next round. The
     recorded work is assumed to be work on the recorded GPUs with a batch that did not adapt. Do not compare runs with a

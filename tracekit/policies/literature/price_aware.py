@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 _LONGEST_MS = 400 * 24 * HOUR_MS
-"""Longest run time to book [ms]. Beyond a year, all hours cost the same."""
+"""Longest run time to book [ms]. Over a year, all start hours cost the same."""
 
 
 def booked_starts(
     arrival_ms: Ints, run_ms: Ints, gpus: Ints, patience_ms: Ints, room: float, prices: PowerPrices, gain: float
 ) -> Ints:
-    """Return the start of each job: the hour in which its run costs least, if it fits then.
+    """Return each job's start: the hour at which its run costs least and fits.
 
     Jobs book in the given order. A job starts at once, or at the beginning of a price hour.
 
@@ -130,7 +130,7 @@ class PriceAware(Policy):
         arrival = jobs.arrival_ms
         believed = estimates_ms(models, jobs.work_ms, seed, p["noise"])
         limit = np.minimum(p["patience"] * 1000, p["stretch"] * np.maximum(believed, 1))
-        # Limit the wait to 31 days, because no later hour is cheaper than all earlier hours.
+        # Limit the wait to 31 days: no later hour is cheaper than all earlier ones.
         patience = np.minimum(limit, 31 * 24 * HOUR_MS).astype(np.int64)
         if p["who"] == "opportunistic":
             patience[classes(models, jobs, seed) == 0] = 0

@@ -86,7 +86,7 @@ class Demand:
         return self._accepts[self.kind[job]]
 
     def gpus_of(self, job: int) -> list[Ints]:
-        """Return the GPUs that a job may use, ascending, per GPU model because a gang never mixes models."""
+        """Return the GPUs that a job may use, ascending, per GPU model. Gangs never mix models."""
         kind = self.kind[job]
         if kind not in self._gpus:
             own = np.flatnonzero(np.isin(self.group, self._accepts[kind]))
@@ -128,7 +128,7 @@ class Demand:
 
 
 class Residents(Plans):
-    """Plans that choose every job's GPUs, and track the jobs on each GPU in one run in sync with the engine."""
+    """Plans that choose every job's GPUs, and track the jobs on each GPU like the engine does."""
 
     shown: int = 1
     """Number of jobs per GPU that `seat` shows."""
@@ -200,7 +200,7 @@ class Residents(Plans):
     def _follow(self, view: View) -> tuple[list[int], dict[int, list[int]]]:
         """Remove ended jobs. Return the new jobs, and the ended jobs with the GPUs that they had.
 
-        A job whose node failed counts as both, because it ended on its GPUs and waits again.
+        A job whose node failed counts as both: it ended on its GPUs and waits again.
         """
         status, names = view.status, kernel()
         ended: list[int] = []

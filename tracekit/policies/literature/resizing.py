@@ -39,7 +39,7 @@ def ragged(count: Ints) -> tuple[Ints, Ints]:
 def steps_taken(key: Floats, row: Ints, pool: Ints, free: Ints, rows: int) -> Ints:
     """Return how many one-GPU steps each row takes if steps with the largest keys go first while GPUs last.
 
-    Keys must not increase inside a row, so each row takes its steps in order. Among equals, the earlier row goes first.
+    Keys must not increase inside a row, so each row takes its steps in order. The earlier row goes first among equals.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Sizes(Plans):
         order: Ints | None = None,
         wake_ms: int = -1,
     ) -> Plan:
-        """Return a plan for the jobs whose GPUs change, large gangs first because they are harder to place.
+        """Return a plan for the jobs whose GPUs change, large gangs first, because they are harder to place.
 
         Parameters
         ----------

@@ -53,7 +53,7 @@ class ScoredSeats(Residents):
     """Plans that place one-GPU jobs by a policy's score."""
 
     idle_first: ClassVar[bool] = False
-    """Whether an idle GPU is never worse than a shared GPU, so shared GPUs can be ignored while a GPU is idle."""
+    """Whether an idle GPU is never worse than a shared one, so shared GPUs can be ignored while one is idle."""
 
     def set_up(self) -> None:
         """Compute the jobs' utilization and the speeds of pairs."""
@@ -277,13 +277,13 @@ class _LeastDelay(ScoredSeats):
         found: Floats = company.own_s / company.speed + company.harm_s
         if not self.p["wait"]:
             return found
-        # A waiting job is assumed to run alone on the first GPU that becomes idle.
+        # Assume that a waiting job runs alone on the first GPU that becomes idle.
         ends = (company.left_s / company.before).max(axis=1, initial=0.0)
         return np.where(company.idle | (found < ends.min(initial=np.inf) + company.own_s), found, np.inf)
 
 
 class InterferenceGreedy(Planned):
-    """One-GPU jobs go where they and their neighbours end soonest in total, or wait (a bound for learned placement).
+    """One-GPU jobs go where they and their neighbours end soonest in sum, or wait (a bound for learned placement).
 
     Jobs are considered in the order of `key`. A job that cannot start is skipped, and so are all identical jobs. A
     one-GPU job may take an idle GPU, on the node with the fewest idle GPUs, or join a GPU with fewer than `residents`
@@ -300,7 +300,7 @@ class InterferenceGreedy(Planned):
     Sources
     -------
     - Our own bound for systems that learn placement from interference, such as Bao et al., Harmony (INFOCOM'19). It
-      knows what those systems learn, and considers one job at a time. Their results may differ. It overstates harm,
+      knows what those systems learn, but considers one job at a time, so their results may differ. It overstates harm,
       because neighbours speed up again when a job ends.
     """
 

@@ -36,8 +36,8 @@ def _parameters(most: int) -> tuple[Parameter, ...]:
 
 _ROUNDED = (
     "Utilization is counted in whole percent, and memory in whole percent rounded up. Jobs with equal requests, "
-    "utilization and memory form one queue. Only the first job of each queue, which has the least work, is considered. "
-    "This does not change the result."
+    "utilization and memory form one queue. Only the first job of each queue, with the least work, is considered, "
+    "which does not change the result."
 )
 _SOURCES = (
     "Luo et al., arXiv 2407.13088, and its released testbed code: the order, the test, the choice of GPUs.",
@@ -108,8 +108,8 @@ class SjfBsbf(_Shared):
     card = Card(
         name="sjf-bsbf",
         rule=(
-            "Like sjf-ffs, but a job shares only GPUs on which one job runs alone, and only if the two jobs' mean end "
-            "is then earlier than if it waited for that job to end. Partners with the earliest mean end come "
+            "Like sjf-ffs, but a job shares only GPUs with a single job, and only if the two jobs' mean end is then "
+            "earlier than if it waited for that job to end. Partners with the earliest mean end come "
             "first. " + _ROUNDED
         ),
         parameters=_parameters(2),
@@ -171,8 +171,8 @@ class Fgd(_Fractional):
     card: ClassVar[Card] = _fractional_card(
         "fgd",
         "fragmentation gradient descent",
-        "A job goes where it adds least to the free GPU capacity that the expected workload cannot use. The expected "
-        "workload consists of the most frequent job shapes of the trace.",
+        "A job goes where it adds least to the free GPU capacity that the expected workload (the most frequent job "
+        "shapes of the trace) cannot use.",
         _POPULARITY,
     )
 

@@ -1,4 +1,4 @@
-"""After Shockwave: rounds planned over a future window by Nash welfare and the longest remaining time."""
+"""After Shockwave: rounds are planned over a future window by Nash welfare and the longest remaining time."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def greedy(window: Window) -> Ints | None:
     """Return the number of rounds of each job (k,), or None if the needs do not fit in the window.
 
     Needs come first, then rounds by their gain in welfare per GPU, while the window's GPUs last. This is repeated for
-    several bounds on the longest remaining time, and the best result is used. The solver does not check whether the
-    gangs fit together in each round.
+    several bounds on the longest remaining time, and the best result is used. The solver does not check whether gangs
+    fit together in each round.
     """
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
@@ -221,9 +221,9 @@ class _Windows(Turns):
         since = np.maximum(self.submit_ms[job], self.seen_ms)
         self.contended[job] += crowd[pool] * (now - since)
         self.seen_ms = now
-        # Exclude the cost of the last change; otherwise the remaining time of jobs that only change would keep growing.
+        # Exclude the cost of the last change. Otherwise the remaining time of jobs that keep changing would grow.
         left = view.remaining_ms
-        # Jobs without progress since their start continue. Otherwise, no job would end if rounds are shorter than a
+        # Jobs without progress since their start continue. Otherwise no job would end if rounds are shorter than a
         # restart.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
@@ -315,7 +315,7 @@ class _Windows(Turns):
             now = self.table[:, self.at]
             return np.lexsort((waits, -left, ~now))
         has = self.counts > 0
-        # A job that needs all rounds left in the window cannot wait.
+        # A job that needs all remaining rounds of the window cannot wait.
         late = self.counts < int(self.p["window"]) - self.at
         by_left = np.where(has, 0, -left)
         return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
@@ -336,16 +336,16 @@ class ShockwaveLike(Planned):
     """Rounds planned by Nash welfare and the longest remaining time over a future window (after Shockwave).
 
     Time is divided into rounds. When a job arrives or ends, or a window of rounds ends, the rounds of the next window
-    are planned. The plan aims for a large sum of the logarithms of the jobs' progress, and for a short longest
-    remaining run time, which costs `k` per second. The sum is divided by the numbers of jobs and rounds. The logarithm
-    is interpolated linearly between progress values of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end
-    after the window must be at most `rhomax` times its fair end. The fair end is the submission plus the run time times
-    the number of jobs per GPU, averaged since the job arrived and counted as at least 1. If this bound cannot be met,
-    it is dropped, and each job beyond it gets a weight of at most 1e6: its ratio to the bound, raised to `power` (100
-    if less than a round is left). GPUs that are idle in a round go to the jobs with the longest remaining run time.
-    With solver=program, an integer program solves this in whole rounds. With solver=greedy, rounds are taken by their
-    gain per GPU, for several bounds on the longest remaining run time. If all jobs fit, all jobs run. A job is not
-    stopped before it has made progress. Run times are known. Gangs may be spread over nodes.
+    are planned. The plan maximizes the sum of the logarithms of the jobs' progress, minus `k` per second of the longest
+    remaining run time. The sum is divided by the numbers of jobs and rounds. The logarithm is interpolated linearly
+    between progress values of 0, 0.2, ... 1, with log(1e-6) at 0. Every job's expected end after the window must be at
+    most `rhomax` times its fair end. The fair end is the submission plus the run time times the number of jobs per GPU,
+    averaged since the job arrived and counted as at least 1. If this bound cannot be met, it is dropped, and each job
+    beyond it gets a weight of at most 1e6: its ratio to the bound, raised to `power` (100 if less than a round is
+    left). GPUs that are idle in a round go to the jobs with the longest remaining run time. With solver=program, an
+    integer program solves this in whole rounds. With solver=greedy, rounds are taken by their gain per GPU, for several
+    bounds on the longest remaining run time. If all jobs fit, all jobs run. A job is not stopped before it has made
+    progress. Run times are known. Gangs may be spread over nodes.
 
     Equal to
     --------
@@ -362,10 +362,10 @@ class ShockwaveLike(Planned):
       windows of 20 rounds, gap and limit; `k` and `power` are the values given for 32 GPUs (for 64, 128 and 256 GPUs:
       10 and 5, 0.001 and 15, 1e5 and 5).
     - Our choices: the greedy solver is the default, because programs over hundreds of jobs take minutes; each job has
-      one regime with a known run time, because no trace records batch sizes. The paper's subject, which is to forecast
-      efficiency that changes while a job runs, is therefore missing here. Ratios use times since submission, while the
-      code divides times since the start of the log; the maximum weight; a job that accepts several GPU models counts
-      towards the model in least demand.
+      one regime with a known run time, because no trace records batch sizes. So the paper's subject, forecasting
+      efficiency that changes during a run, is missing here. Ratios use times since submission, while the code divides
+      times since the start of the log; the maximum weight; a job that accepts several GPU models counts towards the
+      model in least demand.
     """
 
     plans = _Windows

@@ -1,4 +1,4 @@
-"""Synergy: jobs get CPUs and memory by need, so that GPUs do not wait for input."""
+"""Synergy: jobs get CPUs and memory by need, so GPUs do not wait for input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Hosts:
     fair: Floats
     """CPUs and memory [GB] per GPU of each node (N, 2)."""
     want: Floats
-    """CPUs and memory [GB] per GPU above which each family gets no faster (F, 2)."""
+    """CPUs and memory [GB] per GPU beyond which each family gets no faster (F, 2)."""
     models: Models
     names: list[str]
 
@@ -177,7 +177,7 @@ class _Rounds(Plans):
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: Floats | None) -> None:
-        """Replace a job's CPUs and memory per GPU, or remove them if None."""
+        """Replace a job's CPUs and memory per GPU, or remove them (None)."""
         nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
@@ -234,13 +234,12 @@ class Synergy(Planned):
 
     In rounds, jobs are considered in the order of `base`. With base=srtf or base=las, running jobs are stopped if
     earlier jobs leave too few GPUs, by count. A job that does not fit is skipped. With mode=proportional, each GPU has
-    its share of the node's CPUs and memory. With mode=tune, a job that fits on one node goes to a node where its need
-    is free: the CPUs and memory above which it gets no faster. If there is no such node, it goes where the smaller of
-    need and fair share is free, otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job
-    first gets the smaller of need and fair share. Then, in order, jobs get their full need if it is still free. No job
-    gets less than its fair share, unless it needs less. With mode=greedy, a job waits until its need is free. Among
-    suitable nodes, the one with the fewest free GPUs is taken. A job's speed is that of M6, divided by its speed with
-    the fair share.
+    its share of the node's CPUs and memory. With mode=tune, a job that fits on one node goes where its need (the CPUs
+    and memory beyond which it gets no faster) is free, otherwise where the smaller of need and fair share is free,
+    otherwise to any node with enough GPUs. On nodes where a job arrived or left, every job first gets the smaller of
+    need and fair share. Then, in order, jobs get their full need if it is still free. No job gets less than its fair
+    share, unless it needs less. With mode=greedy, a job waits until its need is free. Among suitable nodes, the one
+    with the fewest free GPUs is taken. A job's speed is that of M6, divided by its speed with the fair share.
 
     Equal to
     --------

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 0, gap: float = 0.0) -> Ints:
-    """Return the pool where each bidder wins its GPUs, or -1 for none, with the largest sum of gains (k,).
+    """Return the pool where each bidder wins its GPUs, or -1 for none, for the largest sum of gains (k,).
 
     An integer program (HiGHS) decides. Among bidders with equal requests, only those with the largest gains can win, so
     at most as many as fit are considered. The best solution within the limit is used. The limit is a number of search
-    nodes instead of a time, so that every machine gives the same result.
+    nodes, not a time, so every machine gives the same result.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def best_bundles(gain: Floats, gpus: Ints, may: Bools, free: Ints, nodes: int = 
     nodes : int
         Maximum number of nodes of the program's search tree, or 0 for no limit.
     gap : float
-        Accepted gap to the largest sum [1]. The bids that fit, with the largest gain per GPU first, win without a
-        program if their sum is this close to the bound for divisible gangs.
+        Accepted gap to the largest sum [1]. If the bids that fit, by gain per GPU, come this close to the bound for
+        divisible gangs, they win without a program.
     """
     won = np.full(len(gain), -1, np.int64)
     may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
@@ -204,7 +204,7 @@ class _Auctions(Turns):
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
                 may = self.speed[self.pools.kind[job[bidders]]] > 0
-                # A running job bids only for its own pool, so no job moves unnecessarily.
+                # A running job bids only for its own pool, so jobs do not move unnecessarily.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
                 won = best_bundles(gain, gpus[bidders], may, free, self.nodes, self.gap)

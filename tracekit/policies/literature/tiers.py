@@ -1,4 +1,4 @@
-"""Gang placement: waiting for tiers (Dally), link priorities (Crux), link allocation (vClos) and sampling (FfDL)."""
+"""Gang placement by waiting for tiers (Dally), link priorities (Crux), link allocation (vClos) and sampling (FfDL)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _REFERENCE = 0.3
-"""Slowdown from one tier to the next at or above which a gang waits until the whole timer has passed."""
+"""Slowdown between tiers from which a gang waits for the whole timer."""
 _KNOWN = 5
 """Minimum number of known waits for tuning a timer."""
 
@@ -108,7 +108,7 @@ class _Tiers(Gangs):
         return done / max(float(table["ran"][job]), 1.0)
 
     def _nearer(self, job: int, old: Spot) -> Spot | None:
-        """Move a running gang if that pays. Return its new spot, or None."""
+        """Move a running gang if it pays. Return its new spot, or None."""
         tier = self.tier_of(old.nodes)
         self.places.give(old)
         for near in range(FEWEST, ANYWHERE):
@@ -140,9 +140,9 @@ class _Tiers(Gangs):
 
 
 class DallyLike(Planned):
-    """Gangs wait for closer tiers with self-tuning timers, and move closer if that pays (after Dally).
+    """Gangs wait for closer tiers with self-tuning timers, and move closer if it pays (after Dally).
 
-    Jobs are considered in submission order, and no job holds up others. At first a gang accepts only GPUs of one node.
+    Jobs are considered in submission order, and no job blocks others. At first a gang accepts only GPUs of one node.
     After `node` seconds it accepts GPUs of one rack, and after another `rack` seconds GPUs of any nodes of one GPU
     model. A gang that is too large for a tier begins with the next tier. If racks are not known, all nodes count as one
     rack. Timers are multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so gangs with
@@ -175,7 +175,7 @@ class DallyLike(Planned):
             Parameter("rack", 1200.0, "initial additional wait for one rack, or inf to wait forever [s]"),
             Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
             Parameter("tune", True, "whether the waits of other gangs tune the timers"),
-            Parameter("migrate", True, "whether running gangs move to closer GPUs if that pays"),
+            Parameter("migrate", True, "whether running gangs move to closer GPUs if it pays"),
             Parameter("quantum", 1800.0, "minimum time between two moves of a gang [s]"),
             overhead("muri"),
             LINKS,
@@ -215,16 +215,16 @@ class CruxLike(Planned):
     nodes of one rack, otherwise any nodes of one GPU model. With scan=skip, later jobs may overtake a job that cannot
     start. With priority=intensity, the gangs on a link send in the order of their intensity: GPUs times the computing
     time of an iteration, divided by the time of its traffic on a node's link. The first gang gets the whole link. Each
-    later gang gets the time in which no gang before it sends, but at least the part that M38 gives. Traffic is spread
-    evenly over parallel links. With `levels`, intensities within a factor of two have the same priority, counted down
-    from the highest intensity of all jobs. Within a priority, the earlier job goes first. With priority=none, gangs
-    share links evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use the
-    links of the next tier.
+    later gang gets the time in which no earlier gang sends, but at least M38's part. Traffic is spread evenly over
+    parallel links. With `levels`, intensities within a factor of two have the same priority, counted down from the
+    highest intensity of all jobs. Within a priority, the earlier job goes first. With priority=none, gangs share links
+    evenly. If racks are not known, all nodes count as one rack, and gangs too large for a tier use the links of the
+    next tier.
 
     Equal to
     --------
     - With priority=none and gap=0, the policy equals delay-scheduling,rack=0,any=0 with the same scan.
-    - If no two gangs share a link, the policy equals `priority` makes no difference.
+    - If no two gangs share a link, `priority` makes no difference.
     - With one-GPU jobs and gap=0, the policy equals fifo,scan=skip.
 
     Sources
@@ -294,15 +294,15 @@ class _Isolated(Gangs):
 
 
 class VclosLike(Planned):
-    """Links are allocated together with GPUs, so that no gang slows another (after vClos).
+    """Links are allocated together with GPUs, so no gang slows another (after vClos).
 
     Jobs start in submission order and run to their end. A gang takes the fewest nodes of a rack if it can, otherwise
     nodes of one rack, otherwise any nodes of one GPU model. With isolate=on, a gang on several nodes gets exclusive use
     of their links to the rack. A gang over several racks also gets exclusive use of one link from each rack to the
-    spine. If GPUs are free but such links are not, the gang waits, and with scan=skip, later jobs may overtake it.
-    Every gang therefore runs as if it were alone. With isolate=off, no links are allocated. Gangs share links, and each
-    gang is equally likely to use any of a rack's parallel links. If racks are not known, all nodes count as one rack,
-    and only the links of nodes count.
+    spine. If GPUs are free but such links are not, the gang waits; with scan=skip, later jobs may overtake it. So every
+    gang runs as if it were alone. With isolate=off, no links are allocated. Gangs share links, and each gang is equally
+    likely to use any of a rack's parallel links. If racks are not known, all nodes count as one rack, and only the
+    links of nodes count.
 
     Equal to
     --------
@@ -368,7 +368,7 @@ class _Sampled(Gangs):
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # Sorting exponential times divided by weights is equivalent to sampling nodes one by one by weight.
+        # Sorting exponential times divided by weights is equivalent to weighted sampling one by one.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
@@ -388,7 +388,7 @@ def _least(times: Floats, count: int) -> NDArray[np.intp]:
 def _best_order(room: Ints, gpus: int, *, pack: bool) -> int:
     """Return the row with the fewest nodes, or the most room left. Rows have the nodes' free GPUs as sampled."""
     if not pack:
-        # If the gang gets one GPU per node, compare the fullest node; otherwise all orders are equal.
+        # Compare the fullest node if the gang gets one GPU per node; otherwise all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
     used = np.cumsum(room, axis=1) - room < gpus
     return int(np.lexsort(((room * used).sum(axis=1), used.sum(axis=1)))[0])
@@ -427,7 +427,7 @@ class Ffdl(Planned):
     node before the next node. Fewer nodes are better, then less room left on them. A spread gang takes one GPU of each
     node in turn. More room left on the fullest node is better. With samples=0, no placements are sampled. A packed gang
     then takes the tightest node with enough room, otherwise the nodes with the most room, and a spread gang takes the
-    nodes with the most room. With scan=stop, a gang that finds too few GPUs holds up all later gangs. Speeds depend on
+    nodes with the most room. With scan=stop, a gang that finds too few GPUs blocks all later gangs. Speeds depend on
     the tiers and on other traffic on the same links. If racks are not known, all nodes count as one rack, and gangs too
     large for a tier use the next tier.
 

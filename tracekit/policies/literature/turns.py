@@ -1,7 +1,7 @@
 """Plans that allocate GPUs for a limited time, in common slices or with a lease per job.
 
-A policy ranks the jobs that may get GPUs next. From this ranking, the module chooses the jobs that get GPUs and their
-pools, and makes the plan, which lists only the jobs that change.
+A policy ranks the jobs that may get GPUs next. The module then chooses jobs and pools by rank, and makes a plan that
+lists only the jobs that change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Turns(Plans):
         """Rank of each pool by a kind's speed, the fastest first (K, P)."""
 
     def choose(self, job: Ints, order: Ints, running: Ints, free: Ints, only: Ints | None = None) -> Ints:
-        """Assign pools to jobs in order, skipping jobs that fit nowhere. Return each job's pool, or -1 for none (k,).
+        """Assign pools to jobs in order; skip jobs that fit nowhere. Return each job's pool, or -1 for none (k,).
 
         A job stays in its pool if possible. Otherwise, it gets the fastest pool with room. `free` is reduced by the
         GPUs taken.

@@ -1,1 +1,1 @@
-"""Values that no trace records, such as speeds, interference, memory, power and overheads, with their sources."""
+"""Values that no trace records (speeds, interference, memory, power, overheads, ...), with their sources."""

@@ -1,4 +1,4 @@
-"""Costs according to the assumption models: time without progress [ms] and power [mW]."""
+"""Costs under the assumption models: time without progress [ms] and power [mW]."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def overhead_ms(
     event: Literal["preempt", "migrate", "resize"] = "preempt",
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return for how long gangs make no progress after an event (M9), including the time to redo lost work.
+    """Return how long gangs make no progress after an event (M9), including the time to redo lost work.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        The event. If a preset has no cost for it, the cost of a preemption applies.
+        The event. If a preset has no cost for it, a preemption's cost applies.
     family : str, optional
         Model family of the jobs, for the preset muri.
 
@@ -77,7 +77,7 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost of the largest listed size up to the gang size, or `unknown` if all listed sizes are larger."""
+    """Return the cost of the largest listed size that does not exceed the gang, or `unknown` if none."""
     found = unknown
     for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
@@ -97,7 +97,7 @@ def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the hourly price of a GPU of each model (M25), or the price of an unnamed GPU if no models are given."""
+    """Return the hourly price of a GPU of each model (M25), or of an unnamed GPU if no models are given."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])
@@ -123,7 +123,7 @@ def power_mw(
 
 
 def power_w(models: Models, f: ArrayLike, u: ArrayLike, gpu_model: str = "") -> NDArray[np.float64]:
-    """Return the power of one GPU for display [W], exact to a milliwatt.
+    """Return the power of one GPU to show [W], exact to a milliwatt.
 
     Parameters
     ----------
@@ -167,8 +167,8 @@ class PowerPrices:
 def power_prices(models: Models, origin: dt.datetime) -> PowerPrices:
     """Return the prices of a replay whose time 0 is `origin`.
 
-    A daily curve follows the time of day of `origin` in UTC plus `utc_offset_h`. A series starts with the hour of
-    `origin` and repeats when it ends.
+    A daily curve follows the UTC time of day of `origin` plus `utc_offset_h`. A series starts at the hour of `origin`
+    and repeats when it ends.
     """
     given = models.power_price
     local = naive_utc(origin) + dt.timedelta(hours=given.utc_offset_h)

@@ -1,4 +1,4 @@
-"""The assumption models of a replay: values that no trace records, from models.toml and the user's own file.
+"""The assumption models of a replay: values that no trace records, from models.toml and the user's file.
 
 Three modules convert them to integers for the engine: `speeds` (rates in ppm of the recorded speed), `costs` (overheads
 in ms, power in mW) and `of_jobs` (assumptions about each job).
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# Read a models file, which is TOML that overrides the built-in file. It is checked against the sections' types, and
-# errors name the line.
+# Read a models file: TOML that overrides the built-in file, checked against the types of the sections. Errors name the
+# line.
 
 _NOTE_KEYS = ("ids", "title", "says", "sources")
 
@@ -32,9 +32,9 @@ class Note:
     ids: tuple[str, ...]
     title: str
     says: str
-    """Template of the line that a result prints, in which {key} is a field of the section."""
+    """Template of the line that a result prints; {key} is a field of the section."""
     sources: tuple[tuple[tuple[str, ...], str, str], ...]
-    """Entries of keys, the source of their numbers, and the kind of evidence."""
+    """For some keys each: the source of their numbers, and the kind of evidence."""
 
 
 def read_notes(document: TomlText) -> dict[str, Note]:
@@ -71,7 +71,7 @@ def read_sections(built_in: TomlText, user: TomlText | None) -> Sections:
 def _overlay(kind: Any, own: Any, given: Any) -> Any:
     """Return `own`, overridden by the entries of `given`, table by table.
 
-    A class with defaults, such as a preset, is replaced as a whole, because its alternative forms exclude each other.
+    A class with defaults, such as a preset, is replaced as a whole: its alternative forms exclude each other.
     """
     whole = is_dataclass(kind) and any(f.default is not MISSING for f in fields(cast("Any", kind)))
     if not (isinstance(own, dict) and isinstance(given, dict)) or whole:
@@ -168,7 +168,7 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def used_assumptions(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
-    """Return the lines that a result prints about its assumptions.
+    """Return what a result prints about its assumptions.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def _value(models: Models, section: str, preset: str) -> str:
 
 
 def _source(models: Models, section: str, preset: str) -> str:
-    """Describe the sources of the numbers, without unused alternatives."""
+    """Describe the sources of the numbers that are in use."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
     parts = []
     changed = (models.changed or {}).get(section)
@@ -241,7 +241,7 @@ def _source(models: Models, section: str, preset: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Escape unprintable characters in a string, because the user's names may contain line breaks."""
+    """Escape unprintable characters in a string: the user's names may contain line breaks."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

@@ -1,6 +1,6 @@
-"""Unrecorded facts about each job according to the assumption models, drawn once per job with the seed.
+"""Unrecorded facts about each job under the assumption models, drawn once per job with the seed.
 
-Draws of different kinds are independent: each kind has its own random stream under the same seed.
+Different kinds of draws are independent: each has its own random stream under the same seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PHASES = 33
 _WITH_DEADLINE = 7
 """Random streams."""
 _LONGEST_MS = 10**13
-"""Upper limit for the estimates of jobs shorter than this, which keeps GPU times far below the 64-bit limit [ms]."""
+"""Upper limit for the estimates of shorter jobs, which keeps GPU times far below the 64-bit limit [ms]."""
 _NOISES = ("oracle", "helios")
 
 
@@ -55,9 +55,9 @@ def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
 def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
     """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
 
-    If the trace records whether a job is preemptible, the record decides. Otherwise the class is random per user and
-    depends only on the seed and the user's name, so a user has the same class in every window of a trace. If the user
-    is unknown, the class is random per job.
+    If the trace records whether a job is preemptible, that counts. Otherwise, the class is random per user and depends
+    only on the seed and the user's name, so a user has the same class in every window of a trace. For unknown users, it
+    is random per job.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def estimates_ms(
     work_ms : array
         Actual run times [ms].
     seed : int
-        Each job gets one draw, which depends on the job's place in the array.
+        Each job gets one draw, by its place in the array.
     noise : str or float, optional
         'oracle' for no error, 'helios' for the error bands in models.toml, or a number (possibly as a string) for the
         sigma of a lognormal factor with median 1. By default, the value in models.toml.
@@ -112,7 +112,7 @@ def estimates_ms(
     else:
         factor = _banded(models.estimates.errors, draws, count)
     longest = np.maximum(work_ms, _LONGEST_MS)
-    # Integers above 2^53 are not exact as floats, so the limit is applied again after the conversion.
+    # Integers above 2^53 are not exact as floats, so apply the limit again after the conversion.
     noisy = np.minimum(np.rint(np.minimum(work_ms * factor, 2.0**62)).astype(np.int64), longest)
     return np.where(work_ms > 0, np.maximum(noisy, 1), 0)
 
@@ -147,7 +147,7 @@ def deadlines_ms(
 ) -> NDArray[np.int64]:
     """Draw deadlines [ms] (n,): submission plus x times the run time with x uniform (D7), or -1 if a job has none.
 
-    Each job has a deadline with probability `share`. A job that has a deadline keeps it for any larger share.
+    Each job has a deadline with probability `share`. A job with a deadline keeps it for any larger share.
     """
     low, high = models.deadlines.factor
     x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
@@ -183,8 +183,8 @@ def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.flo
 def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
-    There is one draw per job name, or per user if the name is unknown, or otherwise per job. M6's split gives the kind.
-    The families of a kind have equal probability.
+    There is one draw per job name, or per user if the name is unknown, or else per job. M6's split gives the kind. The
+    families of a kind have equal probability.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
 def drawn_per_name(
     weight: Sequence[float], jobs: Jobs, seed: int, what: Literal["cpu", "traffic"] = "cpu"
 ) -> NDArray[np.int32]:
-    """Draw an index for each job by weight: once per job name, or per user if it is unknown, or otherwise per job.
+    """Draw an index for each job by weight: once per job name, or per user if it is unknown, or else per job.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def drawn_per_name(
 
 
 def _last(weight: NDArray[np.float64]) -> int:
-    """Return the last index with a weight, because sums of shares may end slightly below 1."""
+    """Return the last index with a weight: sums of shares may end slightly below 1."""
     return int(np.flatnonzero(weight)[-1])
 
 
@@ -238,7 +238,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    There is one draw per job name, or per user if the name is unknown, or otherwise per job.
+    There is one draw per job name, or per user if the name is unknown, or else per job.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float6
 
 
 def ring_s(message_mb: ArrayLike, gpus: ArrayLike, gbit: ArrayLike) -> NDArray[np.float64]:
-    """Return how long gangs take to sum up a message around a ring, given the slowest link (M37) [s].
+    """Return how long gangs take to sum a message around a ring with the given slowest link (M37) [s].
 
     Parameters
     ----------

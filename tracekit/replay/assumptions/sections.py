@@ -1,7 +1,7 @@
 """The assumption models of models.toml as typed objects: one class per section.
 
-The type of a field defines its allowed values: `Annotated` numbers have a range, a `dict` is a table with the user's
-own keys, and a class is a table with fixed keys. `faults` checks the values that depend on several keys.
+The type of a field defines its allowed values: an `Annotated` number has a range, a `dict` is a table with the user's
+own keys, and a class is a table with fixed keys. `faults` checks values that depend on several keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 
-# Building blocks of the sections of a models file: their base class, and kinds of numbers with their range.
+# Building blocks of the sections of a models file: their base class, and kinds of numbers with ranges.
 
 Share: TypeAlias = Annotated[float, Range(0, 1)]
 Rate: TypeAlias = Annotated[float, Range(0.000001, 1)]
@@ -29,7 +29,7 @@ Fault: TypeAlias = tuple[str, str]
 
 
 class ModelSection:
-    """A section. Its `level` names an entry of `levels`. Other keys are independent unless `_faults` checks them."""
+    """A section. Its `level` names an entry of `levels`. `_faults` checks other keys that depend on each other."""
 
     def faults(self) -> Iterator[Fault]:
         """Yield errors for keys that contradict each other."""
@@ -218,14 +218,14 @@ class Contention(ModelSection):
     """M38: gangs that share a link."""
 
     sharing: Literal["always", "duty"]
-    """Whether a gang always loads its links, or only during the part of an iteration in which it sends."""
+    """Whether a gang loads its links all the time, or only during the part of an iteration in which it sends."""
     extra: Annotated[float, Range(0, 100)]
-    """Additional cost of each further gang, beyond its share of the link."""
+    """Extra cost of each further gang, beyond its share of the link."""
     least: Rate
-    """Share of a link that a gang always keeps, even if others have precedence."""
+    """Share of a link that a gang always keeps, even if others have priority."""
 
 
-# Assumptions about nodes that come and go: switched off, or on loan.
+# Assumptions about nodes that come and go: switched off or on loan.
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class Workload:
     """Power and speed as functions of the clock."""
 
     s0: Share
-    """Share of the dynamic power that does not fall with the clock."""
+    """Share of the dynamic power that does not depend on the clock."""
     a: Annotated[float, Range(0, 10)]
     """Exponent a: the speed is the clock share to the power of a."""
 
@@ -371,7 +371,7 @@ class GpuPrice(ModelSection):
         return ", ".join(f"{model} {price:g}" for model, price in self.models.items())
 
 
-# Assumptions about jobs that share a GPU: their mutual slowdown, the memory they need, the split of a GPU.
+# Assumptions about jobs that share a GPU: how they slow each other, the memory they need, how a GPU is split.
 
 
 @dataclass(frozen=True)
@@ -452,7 +452,7 @@ class Slices(ModelSection):
             yield "profiles", "has no slice that covers the whole GPU"
         for name, profile in self.profiles.items():
             if not profile.starts or max(profile.starts) + profile.memory > self.memory:
-                yield f"profiles.{name}.starts", "must be starts at which the slice stays within the memory"
+                yield f"profiles.{name}.starts", "must be starts from which the slice fits into the memory"
             if profile.compute > self.compute:
                 yield f"profiles.{name}.compute", "is more than the whole GPU"
 
@@ -582,7 +582,7 @@ class Elastic(ModelSection):
 
     @property
     def rigidly(self) -> str:
-        """Words added to the printed assumptions if jobs are rigid."""
+        """Words for the printed assumptions if jobs are rigid."""
         return "; no job is resized (rigid)" if self.rigid else ""
 
 
@@ -635,7 +635,7 @@ class Application:
     more: Factor
     """Additional exchange time for each further GPU, in the same units."""
     gamma: Annotated[float, Range(1, 10)]
-    """Overlap of computing and exchange: 1 means no overlap, and larger values mean more."""
+    """Overlap of computing and exchange: 1 means none, and larger values mean more."""
     noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
     """Gradient noise scale at the start and the end, in units of the recorded batch."""
     most: Annotated[float, Range(1, 1_000_000)]

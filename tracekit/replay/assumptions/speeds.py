@@ -1,7 +1,7 @@
-"""Speeds according to the assumption models, in ppm of the recorded speed.
+"""Speeds under the assumption models, in ppm of the recorded speed.
 
-All functions take single numbers or arrays, which broadcast, and return int64 arrays, because the engine adds and
-compares only integers. Formulas with fractions are computed in double precision and rounded once.
+All functions take numbers or arrays, which broadcast, and return int64 arrays: the engine adds and compares only
+integers. Formulas with fractions are computed in double precision and rounded once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def spread_ppm(
     nodes, minimum_nodes : array
         Number of nodes that the gang spans, and the fewest nodes that could hold it.
     other_rack : array of bool
-        Whether the gang spans racks, which counts as twice the nodes.
+        Whether the gang spans racks, which counts as twice as many nodes.
     family : str, optional
         Model family. If models.toml has a speed for these GPUs and nodes and the gang fits on one node, that speed is
         used.
@@ -75,7 +75,7 @@ def interference_ppm(
 ) -> NDArray[np.int64]:
     """Return the speed of a job next to others on its GPU (M1, or D5 if the rule is 'sum').
 
-    Only integers are used: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from
+    This uses only integers: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from
     1,000,000. If there are several partners, the speeds next to each partner are multiplied, smallest first, and each
     product is rounded half up.
 
@@ -198,7 +198,7 @@ def cpu_speed_ppm(
 
 
 def elastic_bounds(models: Models, requested: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fewest and most GPUs on which jobs may run (D3): a quarter, rounded up, and twice the request."""
+    """Return the fewest and most GPUs for jobs (D3): a quarter of the request, rounded up, and twice the request."""
     g = np.asarray(requested, np.int64)
     if models.elastic.rigid:
         return g, g

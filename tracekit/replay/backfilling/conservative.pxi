@@ -4,14 +4,13 @@
 # count) for its expected run time. Reservations are steps over the expected ends of running jobs
 # (conservative_steps.pxi).
 #
-# In principle, each pass makes all reservations again. But as long as everything goes as expected, every job gets the
-# same time, because jobs that started left all reservations unchanged and jobs that ended were expected to end. So we
-# keep reservations and make them again only after a surprise: a job ends early or runs longer, or a node joins or
-# leaves. Some reservations are made again if a job found no place when it was due and now blocks other jobs. A pass in
-# which no job could start (`has_place`) leaves them unchanged, because postponing them once is the same as postponing
-# them step by step. We make a reservation only if a candidate would still be running when the reservation could begin,
-# because other candidates cannot get in its way. Jobs behind those that may have a reservation start if they delay no
-# reservation.
+# In principle, each pass makes all reservations again. But while everything goes as expected, every job gets the same
+# time again: jobs that started left all reservations unchanged, and jobs that ended were expected to end. So we keep
+# reservations and make them again only after a surprise: a job ends early or runs longer, or a node joins or leaves. We
+# also make some again if a job found no place when it was due and now blocks other jobs. A pass in which no job could
+# start (`has_place`) leaves them unchanged: postponing once is the same as postponing step by step. We make a
+# reservation only if a candidate would still be running when the reservation could begin; other candidates cannot get
+# in its way. Jobs behind those that may have a reservation start if they delay no reservation.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
@@ -56,7 +55,7 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
             break
         j = w.job[b.lines[q].place]
         job = &s.jobs[j]
-        # Fewer GPUs may be free by count than by place, because jobs on nodes that left count against available nodes.
+        # Fewer GPUs may be free by count than by place: jobs on nodes that left count against available nodes.
         if step.free < job.gpus:
             break
         if not conservative_begin(s, key, b, w, d, j):
@@ -76,10 +75,10 @@ cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d
 
 
 cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except -1:
-    """Let reservations that began before now, but whose jobs found no place, begin now.
+    """Reservations that began earlier, but whose jobs found no place, begin now.
 
-    As long as all other reservations hold, each is still the first gap for its job, because no time has more room than
-    before. Otherwise, the last reservations are dropped until the rest hold.
+    While all other reservations hold, each is still the first gap for its job, because no time has more room than
+    before. If not, drop the last reservations until the rest hold.
     """
     cdef int64_t i
     cdef Reservation* entry
@@ -192,7 +191,7 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitli
 cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
     """Return the rank of the first job before `rank` whose missing reservation may begin before `until`, or NONE.
 
-    Reservations that are still to be made leave less room than appears free now, so the search misses no such job.
+    Missing reservations leave less room than appears free now, so the search misses no such job.
     """
     cdef int64_t q, length, place
     cdef Line* line
@@ -211,10 +210,10 @@ cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_
 
 
 cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t place, int64_t q):
-    """Return whether a job that may start alongside all reservations may also start alongside those still to be made.
+    """Return whether a job that delays no reservation would delay none of the missing ones either.
 
-    Only earlier jobs' reservations that may begin before the job ends matter, and these are made now. A queue without a
-    place is marked.
+    Only reservations of earlier jobs that may begin before the job ends matter, and we make these now. A queue without
+    a place is marked.
     """
     cdef int64_t first
     cdef Strip* strip = &b.strips[d]
@@ -234,7 +233,7 @@ cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t
 
 
 cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
-    """Start jobs without reservations if they delay no reservation, made or still to be made."""
+    """Start jobs without reservations if they delay no reservation, whether made or missing."""
     cdef int64_t place, q, j
     while True:
         place, q = conservative_next(s, b, w, d)
@@ -346,8 +345,8 @@ cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
 cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
     """Return whether any job could start in this pass; mark queues without a place.
 
-    The first jobs whose reservations should have begun by now all begin now while there are GPUs, because no other job
-    comes before them. If none of these jobs has a place, the other jobs get only the GPUs that are left.
+    The first jobs whose reservations should have begun all begin now while there are GPUs, because no other job comes
+    before them. If none of them has a place, the other jobs get only the remaining GPUs.
     """
     cdef int64_t i, q
     cdef Reservation* entry
@@ -380,7 +379,7 @@ cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
 # The state that conservative backfilling keeps between passes: expected ends, reservations, and jobs without a
 # reservation.
 
-# Steps without any change are dropped if a domain has more than this many steps beyond two per reservation.
+# Drop steps without any change once a domain has this many steps more than two per reservation.
 cpdef enum:
     SPARE_STEPS = 8
 

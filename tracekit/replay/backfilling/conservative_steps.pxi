@@ -1,7 +1,7 @@
 # The GPUs that reservations leave free: a domain's reservations are a few steps over the expected ends of its jobs.
 #
-# GPUs released by running jobs only increase over time. A gap is therefore found by walking the steps, and by a binary
-# search of the ends within the step in which it begins (`first_after`).
+# The GPUs that running jobs release only increase over time. So we find a gap by walking the steps, and then by a
+# binary search of the ends within the step in which it begins (`first_after`).
 
 
 cdef inline int begin_steps(Reservations b, Strip* strip, int64_t now) except -1:
@@ -155,7 +155,7 @@ cdef inline int run_instead(Reservations b, Strip* strip, int64_t length, int64_
 
 
 cdef inline int steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus) except -1:
-    """Let a reservation that began before now begin now. Some reservations may then have too few GPUs."""
+    """Let a reservation that began earlier begin now. Some reservations may then have too few GPUs."""
     cdef int64_t first, last, k
     cdef Step* step
     cdef int64_t base = strip.step_low
@@ -206,7 +206,7 @@ cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
 
 
 cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_t time):
-    """Return the first of the ends [low, high) after `time`, which is often the very first end."""
+    """Return the first of the ends [low, high) after `time`; often it is the very first."""
     cdef int64_t middle
     if low < high and ends[low].time > time:
         return low
@@ -220,7 +220,7 @@ cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_
 
 
 cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
-    """Return the GPUs that are free just before the end at a place, or after the last end if the place has no end."""
+    """Return the GPUs that are free just before the end at a place, or after the last end if there is none."""
     return ends[place].free - ends[place].gpus if place < strip.high else strip.there
 
 

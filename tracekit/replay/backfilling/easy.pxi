@@ -1,11 +1,11 @@
 # The scheduling pass of EASY backfilling.
 #
-# Jobs start from the head of the queue until one must wait. For this job (the head), the estimates of the running jobs
-# give the time and the place of its start (the forecast). In queue order, a job behind the head may start now if it has
-# a place now and either should end by that time or needs only GPUs that the head will not use.
+# Jobs start from the head of the queue until one must wait. The estimates of the running jobs tell when and where this
+# job (the head) will start: the forecast. In queue order, a job behind the head may start now if it has a place now and
+# either should end by that time or needs only GPUs that the head will not use.
 #
-# Waiting jobs of one class share a queue. All of them have a place or none does, and that place is spare for all of
-# them or for none. So a pass checks once per queue and then searches for the first job that is short enough.
+# Waiting jobs of one class share a queue. Either all of them have a place or none, and that place is spare for all or
+# for none. So a pass checks once per queue and then looks for the first job that is short enough.
 
 
 cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
@@ -35,8 +35,8 @@ cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
 cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t d, int64_t head, int64_t after):
     """Return the place in the waitlist of the first job after a rank that may start now, or NONE.
 
-    `head` is the first waiting job if its start has not been computed yet, else NONE. The start is computed only once
-    some job has a place, because at most events no job has one.
+    `head` is the first waiting job if its start is not computed yet, else NONE. We compute the start only if some job
+    has a place; at most events, none has.
     """
     cdef int64_t q, j, limit, high, low, place
     cdef Queue* queue
@@ -72,7 +72,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
 cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
     """Start jobs from the head of the queue until one has to wait, and then the jobs that may go before it.
 
-    One loop does both, so the code that starts a job is compiled only once.
+    One loop does both, so that the code that starts a job is compiled once.
     """
     cdef int64_t head, after, q, place, j
     cdef bint begun
@@ -99,7 +99,7 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
             j = s.waiting[s.queues[q].base].job
             if s.queues[q].blocked == NO_PLACE:
                 waits = True
-                # Nothing before this point needed the head's start time, and usually nothing later needs it.
+                # Nothing has needed the head's start time so far, and usually nothing will.
                 if aspect.head != j or aspect.state < AIMED:
                     head = j
                     easy_reopen(s.queues, domain)
@@ -115,7 +115,7 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
         # A job that was skipped early in this pass may find another, spare place at the next event.
         easy_reopen(s.queues, domain)
         if s.g[0].relax_ms > 0:
-            # A started job may end before the head's start time, and the head would then take another place.
+            # A started job may end before the head starts, and the head would then take another place.
             unaim(s, m, f, d)
 
 
@@ -165,7 +165,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
     return True
 
 
-# The time and place at which the first waiting job can start, according to the estimates (see `make_forecast`).
+# When and where the first waiting job can start, according to the estimates (see `make_forecast`).
 
 # State of a domain's first waiting job: unknown, start time known, start time and place known, or can never start.
 cpdef enum:
@@ -348,7 +348,7 @@ cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
 cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
     """Find the first time at which job h, which cannot start now, can start, and reserve its place there.
 
-    From the current forecast time, move back as long as there is room, or forward until there is.
+    From the current forecast time, move back while there is room, or forward until there is.
     """
     cdef Aspect* aspect = &f.aspects[d]
     cdef bint same_moment = aspect.state == REPLACE and aspect.head == h
@@ -375,7 +375,7 @@ cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -
 
 
 cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
-    """Return whether the GPUs given to a job are also free on the map, in addition to the place reserved there."""
+    """Return whether a job's GPUs are also free on the map, besides the place reserved there."""
     if m.g[0].by_count:
         return m.domains[d].free >= s.jobs[j].gpus
     cdef int64_t link = s.jobs[j].allocation

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backfill:
-    """Jobs start in the order of a key, and later jobs may go first if, by the estimates, they delay no earlier job.
+    """Jobs start in the order of a key, but later jobs may go first if, by the estimates, they delay no earlier job.
 
     A running job that exceeds its estimate is expected to run twice as long, and so on. It is never stopped.
     """
@@ -68,11 +68,11 @@ class Backfill:
         return Run(state, step)
 
 
-# Waiting jobs by their request, in key order, so that the first job that is short enough is found quickly.
+# Waiting jobs by their request, in key order, to find the first job that is short enough quickly.
 #
-# Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds the
-# estimate of its job while the job waits. The minimum of every 16 places is kept, and the minimum of every 16 of these,
-# and so on. A search therefore reads a few dozen numbers, however long the queue is.
+# Each queue is a range of places in key order, one for every job that will ever wait in it. A place holds its job's
+# estimate while the job waits. We keep the minimum of every 16 places, of every 16 of these, and so on, so a search
+# reads a few dozen numbers, however long the queue is.
 
 _NOBODY = 1 << 62
 """Larger than every estimate."""
@@ -113,11 +113,11 @@ def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
 # The forecast of the estimates: time and place at which the first waiting job (the head) can start, and the GPUs that
 # it leaves free.
 #
-# For each domain the forecast keeps a second map of the nodes, as they would be at the time `until`: the jobs
-# expected to end by then have released their GPUs, and the head has the place that it will get. Running jobs are in
-# two heaps: jobs released on this map (last end first) and jobs that keep running (first end first). The forecast
-# time therefore moves back and forth by one group of ends at a time. Most events do not move it at all: if a job ends
-# early, but was expected to end before this time, nothing changes there.
+# For each domain the forecast keeps a second map of the nodes, as they would be at the time `until`: the jobs expected
+# to end by then have released their GPUs, and the head has the place that it will get. Running jobs are in two heaps:
+# jobs released on this map (last end first) and jobs that keep running (first end first). The forecast time moves back
+# and forth by one group of ends at a time. Most events do not move it at all: if a job ends early but was expected to
+# end before this time, nothing changes there.
 
 
 def make_forecast(state: EngineState, *, exact: bool) -> tuple[Any, EngineState]:

@@ -34,7 +34,7 @@ cdef struct ForecastFacts:
 
 
 cdef class Waitlist(Arrays):
-    """The arrays of one run. Queue q of the state has the places from its `base` to the next queue's `base`."""
+    """The arrays of one run. Queue q has the places from its `base` to the next queue's `base`."""
 
     # Place of each job in a queue, counted from the queue's first (n,).
     cdef public int32_t[::1] slot

@@ -3,8 +3,7 @@
 # A limit above the estimate of every waiting job.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# State of a queue in a pass (its `blocked`): unknown, its jobs have no place now, or they have a place but may not
-# start.
+# State of a queue in a pass (its `blocked`): unknown, no place for its jobs now, or a place but they may not start.
 cpdef enum:
     OPEN = 0
     NO_PLACE = 1
@@ -53,7 +52,7 @@ cdef inline int leave_queue(State s, Waitlist w, int64_t j) except -1:
 
 
 cdef inline int relax(State s, Waitlist w, int64_t j) except -1:
-    """Let a job that has waited long enough wait for GPUs farther apart."""
+    """Let a job that has waited long enough accept GPUs that are farther apart."""
     leave_queue(s, w, j)
     s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
     enqueue(s, j, s.jobs[j].key)

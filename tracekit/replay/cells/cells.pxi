@@ -1,11 +1,10 @@
-# Virtual clusters with private cells. Their jobs are placed in their own cells, and other jobs run on idle GPUs.
+# Virtual clusters with private cells for their jobs. Other jobs run on idle GPUs.
 #
-# A job with cells is placed in the private cells of its VC as if nothing else existed. Each of these cells that is
-# still unbound is bound to a block of a real node, and jobs without cells on those GPUs are stopped. When the last job
-# of a cell has ended, the cell is unbound.
+# A job with cells is placed in the private cells of its VC as if nothing else existed. Cells that are still unbound are
+# then bound to blocks of real nodes, and jobs without cells on those GPUs are stopped. When a cell's last job has
+# ended, the cell is unbound.
 #
-# Jobs without cells are placed in buddy blocks of unused GPUs, outside bound cells if such a block exists and otherwise
-# also inside.
+# Jobs without cells are placed in buddy blocks of unused GPUs, outside bound cells if possible, otherwise also inside.
 #
 # While nodes are missing, there may be no block for a cell, so its job waits. A cell bound to a node that left takes no
 # new job until the node returns or the idle cell is bound elsewhere.
@@ -18,7 +17,7 @@ cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
 
 
 cdef inline int see_nodes(State s, State v, Hosts h) except -1:
-    """Process nodes that joined or left, after which every job may be tried again."""
+    """Process nodes that joined or left. Every job may then be tried again."""
     cdef int64_t node, index
     cdef bint here
     cdef CellBook* c = &h.c[0]
@@ -128,7 +127,7 @@ cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
         for at in range(h.hosts[node].base + gpu, h.hosts[node].base + gpu + allocation.gpus):
             if h.owner[at] != NONE:
                 cells_evict(s, h, key, h.owner[at])
-        # A node can have several blocks only if they are smaller than the node.
+        # A node has several blocks only if they are smaller than the node.
         nodes += 1 if allocation.gpus == s.nodes[node].gpus else is_new(s, job, node)
         hold_block(s, job, node, gpu, allocation.gpus)
         link = allocation.next
@@ -260,12 +259,12 @@ def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
 # Bind private cells to blocks of real nodes.
 #
 # A block is free if no private cell is bound to it, even if jobs run on it. We take the smallest free block that is
-# large enough. Among equal blocks, we take the block with the fewest GPUs used by jobs that would have to make way. A
-# larger block is halved, and the half with fewer such GPUs is taken. With this buddy rule, a cell always finds its
-# block, regardless of the order in which cells come and go.
+# large enough, and among equal blocks the one with the fewest GPUs of jobs that would have to make way. We halve a
+# larger block and take the half with fewer such GPUs. With this buddy rule, a cell always finds its block, in whatever
+# order cells come and go.
 #
-# For each block size and number of such GPUs, a chain keeps one bit per node. Nodes that changed are entered again only
-# when the next job is tried.
+# For each block size and number of such GPUs, a chain keeps one bit per node. Changed nodes are entered again only when
+# the next job is tried.
 
 cpdef enum:
     LEVELS = 7
@@ -371,7 +370,7 @@ cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
 
 
 cdef inline bint bind(Hosts h, int64_t index):
-    """Bind a private cell to a free block; return False if no block is free because nodes are missing.
+    """Bind a private cell to a free block; return False if missing nodes leave no free block.
 
     The rows of all nodes must be up to date before the call (see `cells_refresh`). Afterwards, the rows of this chain
     are up to date.

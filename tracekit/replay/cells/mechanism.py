@@ -31,7 +31,7 @@ class Cells:
 
     order: Ordered
     """The order within a VC and among the other jobs, with `by_tenant`. Its key must not depend on values that change
-    during a run, and the order must not relax."""
+    during a run, and its gangs must not relax."""
     cells: PrivateCells
     """The cells of each VC."""
     tenant: NDArray[np.int32]

@@ -1,9 +1,9 @@
-"""Private cells: the part of a cluster that each virtual cluster owns, as blocks of GPUs that it can always use.
+"""Private cells: the blocks of GPUs that each virtual cluster owns and can always use.
 
 A chain is the set of nodes with the same domain, GPU model and size. A virtual cluster (VC) owns a part of each chain
 in proportion to its quota: as many whole nodes as fit into its part, and blocks of 2^k GPUs for the rest. If the node
-size is not a power of two, nodes divide into unequal blocks, which cannot be guaranteed in addition to whole nodes. In
-this case, some nodes are set aside for cells that are whole nodes, and the others form a chain of blocks.
+size is not a power of two, nodes divide into unequal blocks, which cannot be guaranteed next to whole nodes. Then some
+nodes are reserved for cells that are whole nodes, and the others form a chain of blocks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
     Parameters
     ----------
     cluster : Cluster
-        Nodes that join later also count. A named domain belongs entirely to its VC, whose quota is ignored.
+        Nodes that join later count too. A named domain belongs entirely to its VC, whose quota is ignored.
     names : sequence of str
         The VCs.
     quota : array (T,)

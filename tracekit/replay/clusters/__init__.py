@@ -1,1 +1,1 @@
-"""Clusters built from a Trace, observed use or a file, and the nodes that each job may use."""
+"""Clusters from a Trace, from observed use or from a file, and the nodes that each job may use."""

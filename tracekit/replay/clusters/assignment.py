@@ -1,8 +1,8 @@
-"""The nodes that each job may use: in its domain, those of its partition with the GPU model that it requests.
+"""The nodes that each job may use: those in its domain and partition with the GPU model that it requests.
 
-A group is the set of nodes with the same domain, GPU model, partitions and rack. These nodes are adjacent in the
-cluster's order. The groups that a job accepts are the bits of one 64-bit number, in which bit 0 is the first group of
-its domain. Groups that differ only in their partitions are *siblings*: a gang may use nodes of several siblings.
+A group is the set of nodes with the same domain, GPU model, partitions and rack; they are adjacent in the cluster's
+order. The groups that a job accepts are the bits of one 64-bit number, where bit 0 is the first group of its domain.
+Groups that differ only in their partitions are *siblings*: a gang may use nodes of several siblings.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Assignment:
     def can_ever_fit(
         self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
-        """Return a mask of the jobs that could be placed on the empty cluster with all nodes available, shape (n,).
+        """Return a mask of the jobs that fit on the empty cluster with all nodes available, shape (n,).
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class Assignment:
 
 
 def _alike(accepts: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], Longs]]:
-    """Yield each set of groups that jobs accept, unless it is empty, with these jobs."""
+    """Yield each nonempty set of groups that jobs accept, with these jobs."""
     sets, of_job = np.unique(accepts, axis=0, return_inverse=True)
     for number, chosen in enumerate(sets):
         if chosen.any():
@@ -333,7 +333,7 @@ def _accept(jobs: Jobs, cluster: Cluster, groups: _Groups, notes: list[str]) -> 
             if unknown or own in requested[code]:
                 accept[domain, code] |= bit
     if unknown and jobs.models:
-        notes.append("the GPU models that jobs request are ignored, because the cluster lists no models")
+        notes.append("GPU models that jobs request are ignored, because the cluster lists no models")
     elif jobs.models:
         counts = np.bincount(jobs.model[jobs.model >= 0], minlength=len(jobs.models))
         notes.extend(
@@ -347,8 +347,8 @@ def _accept(jobs: Jobs, cluster: Cluster, groups: _Groups, notes: list[str]) -> 
 def _queues(jobs: Jobs, cluster: Cluster, notes: list[str]) -> tuple[Ints, NDArray[np.bool_]]:
     """Return the queue of each job (n,), and which partition sets the jobs of each queue may use (Q, sets).
 
-    Partitions whose jobs may use the same nodes are one queue. A job without a partition may use every node, and so may
-    a job of a partition to which no node is known to belong.
+    Partitions whose jobs may use the same nodes are one queue. A job may use every node if it has no partition, or if
+    no node is known to belong to its partition.
     """
     everywhere = np.ones(len(cluster.partition_sets), dtype=np.bool_)
     if jobs.partition is None or not any(cluster.partition_sets):
@@ -395,7 +395,7 @@ def numbered(codes: Longs) -> tuple[Ints, Longs]:
     if size > 16 * len(codes):
         _, first, number = np.unique(codes, return_index=True, return_inverse=True)
         return number.astype(np.int32), first
-    # A table of all codes is several times faster than sorting the jobs.
+    # A table of all codes is several times as fast as sorting the jobs.
     first_of = np.full(size, -1, dtype=np.int64)
     first_of[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     used = np.flatnonzero(first_of >= 0)

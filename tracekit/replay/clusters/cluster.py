@@ -22,7 +22,7 @@ class Cluster:
 
     A *domain* is the set of nodes that a job's queue may use: the whole cluster, or one virtual cluster if they are
     isolated. A *group* is the set of nodes with the same domain, GPU model, partitions and rack. Nodes are sorted by
-    these four, so a group's nodes are adjacent. Ties are always broken by node index.
+    these four, so a group's nodes are adjacent. Node indices break all ties.
     """
 
     node_id: list[str]
@@ -38,7 +38,7 @@ class Cluster:
     serves: NDArray[np.int32]
     """Index into `partition_sets` (N,)."""
     place: NDArray[np.int32]
-    """Place of each node in the list that the cluster comes from (N,)."""
+    """Place of each node in the original list (N,)."""
     cpu_milli: NDArray[np.int64]
     """CPUs of each node [milli-cores], or -1 if unknown (N,)."""
     memory_mib: NDArray[np.int64]
@@ -50,7 +50,7 @@ class Cluster:
     domains: list[str]
     """Domains: names of the virtual clusters if they are isolated, else a single ''."""
     partition_sets: list[tuple[str, ...]]
-    """Sets of partitions whose jobs a node takes, the smallest first. () means unknown: such a node takes every job."""
+    """Sets of partitions whose jobs a node takes, smallest first. () means unknown: such a node takes every job."""
     tenants: list[str]
     """Virtual clusters with a quota."""
     quota_ms: NDArray[np.int64]
@@ -70,11 +70,11 @@ class Cluster:
     change_kills: NDArray[np.int8] | None = None
     """1 if the change stops the jobs on the node because the node fails (E,). None if no change stops jobs."""
     lent: NDArray[np.bool_] | None = None
-    """Extra rows for spares, which are present while preemptible jobs use the spare (N,). The same node has another row
-    for regular work, and the two rows are never present at the same time. None if no spare is lent."""
+    """Extra rows for spares, present while preemptible jobs use the spare (N,). The node's other row is for regular
+    work, and the two are never present at the same time. None if no spare is lent."""
     lendable: bool = False
-    """Whether a policy that lends quotas may use the nodes of all domains as one domain. This is True if the domains
-    come from the source rather than from the user."""
+    """Whether a policy that lends quotas may use all domains as one. True if the domains come from the source, not from
+    the user."""
     without_gpus: int = 0
     """Number of nodes in the Trace that are excluded because they have no GPUs."""
 
@@ -162,7 +162,7 @@ class Node:
 
     @property
     def group(self) -> tuple[str, str, int, tuple[str, ...], str]:
-        """Return what defines the node's group and its order: nodes that fewer partitions use come first."""
+        """Return what defines the node's group and order: nodes of fewer partitions come first."""
         return self.domain, self.model, len(self.partitions), self.partitions, self.rack
 
 
@@ -180,7 +180,7 @@ class QuotaTable:
         return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
 
     def scaled(self, factor: float) -> QuotaTable:
-        """Return the quotas times a factor. At each time, the rounded total is divided into whole GPUs."""
+        """Return the quotas times a factor. At each time, they divide the rounded total into whole GPUs."""
         rows = [shares_of(row, scaled_number(int(row.sum()), factor)) for row in self.gpus]
         return replace(self, gpus=np.array(rows, dtype=np.int64).reshape(self.gpus.shape))
 
@@ -236,8 +236,8 @@ def _ranks(places: list[int]) -> NDArray[np.int32]:
 def cluster_under(cluster: Cluster, *, lends: bool, partitions: bool = True) -> Cluster:
     """Return the cluster for a policy.
 
-    All nodes form one domain if the policy `lends` quotas and may do so. If the policy does not keep the `partitions`
-    of a domain apart, every node takes every job.
+    All nodes form one domain if the policy `lends` quotas and may do so. Unless the policy separates the `partitions`
+    of a domain, every node takes every job.
     """
     joined = lends and cluster.lendable and len(cluster.domains) > 1
     mixed = not partitions and len(cluster.partition_sets) > 1
@@ -270,7 +270,7 @@ def cluster_under(cluster: Cluster, *, lends: bool, partitions: bool = True) -> 
 
 
 def moved_cluster(cluster: Cluster, begin_ms: int, load: float = 1.0) -> Cluster:
-    """Return a cluster whose times are moved by `moved_times`, in its state at `begin_ms`."""
+    """Return the cluster from `begin_ms` on, with times moved by `moved_times`."""
     quota_ms, change_ms = (moved_times(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
     holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
     past = change_ms <= 0
@@ -342,7 +342,7 @@ def _free_name(name: str, number: int, taken: set[str]) -> str:
 
 
 def shares_of(weights: NDArray[np.int64], total: int) -> NDArray[np.int64]:
-    """Return whole numbers in proportion to the weights with exactly this total, by largest remainder.
+    """Return whole numbers in proportion to the weights, with exactly this total, by largest remainder.
 
     Ties go to the first weight. If all weights are 0, they count as equal.
 

@@ -1,4 +1,4 @@
-"""Check whether a cluster can run the jobs at all: offered load over time, and jobs that can never be placed.
+"""Check whether a cluster can run the jobs at all: offered load over time, and jobs that never fit.
 
 Offered load is the GPU time that submitted jobs request, divided by the available GPU time. Jobs that can never be
 placed are excluded, because the replay rejects them.
@@ -32,10 +32,10 @@ DAY_MS = 86_400_000
 """Length of a bin, and minimum length of the whole window [ms]."""
 
 REFUSED_LOAD = 2.0
-"""Offered load of the whole cluster above which a replay shows only a growing queue."""
+"""Above this offered load of the whole cluster, a replay shows only a growing queue."""
 
 REFUSED_SHARE = 0.5
-"""If a larger share of jobs, or of their GPU-hours, can never be placed, a replay covers a different workload."""
+"""If more of the jobs, or of their GPU-hours, can never be placed, a replay covers a different workload."""
 
 _MOST_BINS = 4000
 _EXAMPLES = 3
@@ -57,7 +57,7 @@ class Feasibility:
     """The findings before a replay starts."""
 
     verdict: Literal["ok", "warning", "refuse"]
-    """'refuse' means that the replay would show nothing about this workload, so you need to force it."""
+    """'refuse' means that a replay would show nothing about this workload, unless forced."""
     sentences: tuple[str, ...]
     """The problems, worst first. Empty if there are none."""
     overall: pl.DataFrame
@@ -93,7 +93,7 @@ def check_feasibility(
       is above 2.
     - 'warning': some job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
       window, so its queue grows as long as jobs arrive.
-    - 'ok': neither applies. A VC above its quota appears only in the tables, because a policy may lend quotas.
+    - 'ok': neither applies. A VC above its quota is only in the tables, because a policy may lend quotas.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _edges(jobs: Jobs) -> Longs:
 
 
 def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats, edges: Longs) -> Iterator[Scope]:
-    """Yield the kind, name, and offered and available GPU time by bin [GPU*ms] of each scope whose load is checked."""
+    """For each scope to check, yield its kind, name, and offered and available GPU time by bin [GPU*ms]."""
     bins = len(edges) - 1
     place = np.minimum(jobs.submit_ms // (edges[1] - edges[0]), bins - 1)
 
@@ -153,7 +153,7 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
     if index:
         demand = offered(of_model[jobs.model], len(cluster.models))
         for name_, code in index.items():
-            # Model names that differ only in case count as one model, because jobs accept their nodes equally.
+            # Model names that differ only in case are one model: jobs accept their nodes equally.
             alike = np.array([name_ == other.casefold() for other in cluster.models], dtype=np.int32)[cluster.model]
             yield "model", cluster.models[code], demand[code], _there(cluster, alike, 1, edges)
     column_of = {name: code for code, name in enumerate(cluster.tenants)}
@@ -177,7 +177,7 @@ def _there(cluster: Cluster, codes: NDArray[np.int32], code: int, edges: Longs) 
 
 
 def _integrals(times: Longs, values: Floats, edges: Longs) -> Floats:
-    """Integrate a step function over each bin. Its value is values[0] at first, and values[i + 1] from times[i] on."""
+    """Integrate a step function over each bin. It is values[0] at first, and values[i + 1] from times[i]."""
     if not len(values):
         return np.zeros(len(edges) - 1)
     begin = np.concatenate([edges[:1], np.clip(times, edges[0], edges[-1])])

@@ -17,7 +17,7 @@
     quota = [{from = 2020-04-01, quota = 64}, {from = 2020-05-01, quota = 96}]   # or quota = 64
 
 Times are dates, or seconds after the first submission. A pool may also have `node_ids` and `absent` (away at first). A
-file may also have `[[change]]` with `at`, `nodes` and `up` (nodes that join or leave), and `origin`.
+file may also have `origin`, and `[[change]]` with `at`, `nodes` and `up` for nodes that join or leave.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 1_000_000
-"""Upper limit for nodes, GPUs per node and similar numbers. A larger value is treated as a typing error."""
+"""Upper limit for nodes, GPUs per node and similar numbers. A larger value is taken for a typing error."""
 
 _Number = Annotated[int, Range(1, _MOST)]
 _Amount = Annotated[float, Range(0, 1e9)]

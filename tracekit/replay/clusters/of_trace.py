@@ -1,4 +1,4 @@
-"""The cluster of a Trace, based on its nodes, on its VCs' quotas, or on the GPUs that its log shows in use."""
+"""The cluster of a Trace, from its nodes, from its VCs' quotas, or from the GPUs that its log shows in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 
-# The cluster behind a log without a node list: GPUs allocated at the same time, and GPUs per node.
+# The cluster of a log without a node list: GPUs allocated at the same time, and GPUs per node.
 
 
 class HeldGpus:
@@ -116,14 +116,14 @@ def _has_attempts(trace: Trace) -> bool:
     return trace.has("attempts") and retries is not None and retries.available
 
 
-# If the source lists no model for a node, use the model that most GPU-hours on the node requested.
+# If the source lists no model for a node, use the one that most GPU-hours on it requested.
 
 
 def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
     """Fill in the missing models of nodes; return the nodes and the number of inferred models.
 
-    Jobs that request no model, or one of several models, are ignored. If two models have the same GPU-hours, the one
-    whose name sorts first wins.
+    Jobs that request no model, or one of several, are ignored. If two models have equal GPU-hours, the first by name
+    wins.
     """
     unknown = [node.name for node in nodes if not node.model]
     if not unknown or not all(trace.has(table) for table in ("placements", "jobs", "attempts")):
@@ -179,8 +179,8 @@ def cluster_of_trace(
     - the GPUs that the log shows in use (see `observed_cluster`).
 
     Nodes in the nodes table take only jobs of their partitions, if the table lists these. They are away while an event
-    in node_events marks them as down, drained or in maintenance. During that time, no job starts there. Running jobs
-    run to their end, unless `stops` is set.
+    in node_events has them down, drained or in maintenance: no job starts there, and running jobs run to their end,
+    unless `stops` is set.
 
     Quotas come from the capacity table. If there is none, they are estimated (D9) as the 95th percentile over time of
     each VC's allocated GPUs, rescaled in whole GPUs to the GPUs of the cluster.
@@ -193,18 +193,17 @@ def cluster_of_trace(
         Jobs of the Trace. The cluster's times count from the origin of these jobs.
     partitioned : bool, optional
         Whether each VC is an isolated domain. By default, this is true if the nodes come from quotas that the source
-        calls partitions (`PARTITIONED`). Only in that case may a policy that lends quotas use the nodes of other VCs
+        calls partitions (`PARTITIONED`). Only then may a policy that lends quotas use the nodes of other VCs
         (`Cluster.lendable`).
     gpus : float, optional
-        Factor for the number of nodes in each group. Halves are rounded up, and each group keeps at least one node. The
-        last nodes are dropped, or all are repeated in order. Quotas are also multiplied.
+        Factor for the number of nodes in each group, rounded half up, but at least one. The last nodes are dropped, or
+        all are repeated in order. Quotas are multiplied, too.
     cluster : str, optional
         The cluster to use, which is required if the Trace has several.
     load : float
-        Factor by which the jobs' submissions are compressed in time. Quota changes and node changes are compressed by
-        the same factor.
+        Factor by which submissions, quota changes and node changes are compressed in time.
     events : bool
-        Whether nodes are away during their events. If not, they are always available.
+        Whether nodes are away during their events, rather than always available.
     stops : bool
         Whether the jobs on a node stop when it goes down. If not, they run to their end.
 
@@ -248,7 +247,7 @@ def cluster_of_trace(
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
     quotas = stated.scaled(factor)
     if same and stated.tenants:
-        # Whole nodes are scaled, and quotas are scaled so that they still add up to the capacity.
+        # Scale whole nodes, and scale quotas so that they still add up to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     origin = f"{NODE_GPUS}-GPU nodes for the total that the Trace lists"
@@ -285,11 +284,11 @@ def observed_cluster(
 ) -> Cluster:
     """Return a cluster as large as the most GPUs allocated to the log's jobs at the same time, in total or per VC.
 
-    Jobs still running when the log ends are not replayed and count as jobs without GPUs.
+    Jobs that still run when the log ends are not replayed and count as jobs without GPUs.
 
-    Each node has as many GPUs as any job had on one node, or 8 if that is unknown. There are enough nodes for the peak.
-    If no attempt in the log has a known duration, the size of the largest job is used instead. Estimated quotas,
-    parameters and errors are the same as for `cluster_of_trace`.
+    Each node has as many GPUs as any job had on one node, or 8 if that is unknown. There are enough nodes for the peak
+    or, if no attempt has a known duration, for the largest job. Estimated quotas, parameters and errors are the same as
+    for `cluster_of_trace`.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
@@ -330,7 +329,7 @@ def _of_nodes(
     *,
     partitioned: bool,
 ) -> Cluster:
-    """Return the cluster of listed machines. `held` adds the times at which events take the nodes away."""
+    """Return the cluster of listed machines. `held` adds when events take the nodes away."""
     nodes, inferred = with_used_models(trace, listed)
     if not partitioned:
         nodes = [replace(node, domain="") for node in nodes]
@@ -346,7 +345,7 @@ def _of_nodes(
     made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
     there = nodes if held is None else held(nodes)
     if there != nodes:
-        # Estimated quotas are shares of all nodes, including nodes that are away at first.
+        # Estimated quotas are shares of all nodes, including those that are away at first.
         fail = ", and jobs on a node that goes down stop" if any(node.stops for node in there) else ""
         origin = f"{made.origin}; nodes are away during their node events{fail}"
         made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
@@ -427,7 +426,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     for column, vc in enumerate(tenants):
         own = np.flatnonzero((table["vc"] == vc).to_numpy())
         own = own[np.argsort(micros[own], kind="stable")]
-        # The quota before the first row is unknown, so the first row is the best guess.
+        # The quota before the first row is unknown; the first row is the best guess.
         place = np.maximum(np.searchsorted(times[own], moments, side="right") - 1, 0)
         gpus[:, column] = table["gpu_count"].to_numpy()[own][place].astype(np.int64)
     changes = np.append(np.any(gpus[1:] != gpus[:-1], axis=1), True)
@@ -439,7 +438,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
 
 
 def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
-    """Return quotas with `factor` times as many whole nodes. The smaller node for the remainder stays."""
+    """Return quotas with `factor` times as many whole nodes, and the same smaller node for the remainder."""
     grown = [scaled_number(int(q) // NODE_GPUS, factor) * NODE_GPUS + int(q) % NODE_GPUS for q in gpus.flat]
     return np.array(grown, dtype=np.int64).reshape(gpus.shape)
 
@@ -511,8 +510,8 @@ def with_absences(
 ) -> list[Node]:
     """Return the nodes, away during their events in the Trace and available otherwise.
 
-    Overlapping or adjacent events of one node count as one event. An event without an end lasts forever. Events of
-    other nodes, and events during which a node still works, have no effect.
+    Overlapping or adjacent events of one node count as one. An event without an end lasts forever. Events of other
+    nodes, or in which the node still works, have no effect.
 
     Parameters
     ----------
@@ -548,10 +547,10 @@ def _away(node: Node, spans: list[tuple[int, int]]) -> Node:
 
 
 def absences(trace: Trace, jobs: Jobs, load: float = 1.0) -> pl.DataFrame:
-    """Return nodes' absences according to node_events, by node and time: node_id, since, until [ms], kills.
+    """Return when nodes are away according to node_events, by node and time: node_id, since, until [ms], kills.
 
-    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop, which they do if it is
-    down, but not if it is drained or in maintenance. An event that ends before it begins is ignored.
+    `until` is `NO_END` if the end is unknown. `kills` is whether the jobs on the node stop: they do if it is down, but
+    not if it is drained or in maintenance. An event that ends before it begins is ignored.
     """
     columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
     if not trace.has("node_events"):

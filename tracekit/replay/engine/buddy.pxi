@@ -1,7 +1,7 @@
 # Buddy blocks of a node's GPUs, as bits: a block has 2^k GPUs and begins at a multiple of its size.
 #
-# The GPUs of a node are the bits of one 64-bit number, in which a set bit means that the GPU is in use. A free block is
-# maximal if the surrounding block of twice its size is not free.
+# The GPUs of a node are the bits of one 64-bit number; a set bit means that the GPU is in use. A free block is maximal
+# if the block of twice its size around it is not free.
 
 # Largest number of GPUs of a node.
 cpdef enum:
@@ -67,12 +67,11 @@ cpdef int64_t lowest_block(uint64_t busy, int64_t gpus, int64_t level):
 
 # Buddy placement: a gang gets one aligned block of 2^k GPUs (its size rounded up), or whole nodes.
 #
-# - If the rounded size is at most the largest node, the gang goes into the smallest maximal free block that is large
-#   enough; among blocks of this size it takes the lowest block on the lowest node. No larger block is split if a
-#   smaller block is large enough.
+# - If the rounded size is at most the largest node, the gang takes the smallest maximal free block that is large enough
+#   (of several, the lowest block on the lowest node). No larger block is split if a smaller one is large enough.
 # - A larger gang takes as many free nodes of the largest size as it needs, in the first siblings that have enough.
 #
-# A gang gets all GPUs of its blocks. The job's `spare` counts the GPUs that it did not request.
+# A gang gets all GPUs of its blocks. The job's `spare` counts those that it did not request.
 
 
 cdef inline int hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus) except -1:

@@ -44,7 +44,7 @@ class Ordered:
     by_tenant: bool = False
     """Whether jobs of different tenants wait in separate queues."""
     by_arrival: bool = False
-    """Whether keys never decrease from job to job, so new jobs always join the end of a queue."""
+    """Whether keys never decrease from job to job, so that new jobs always join the end of a queue."""
     estimate_ms: NDArray[np.int64] | None = None
     """Expected run times [ms], or None for the actual run times (n,)."""
     value: NDArray[np.int64] | None = None
@@ -54,20 +54,20 @@ class Ordered:
     level_values: tuple[int, ...] = ()
     """The values that the key gets for the levels, one more than there are thresholds. If empty, the level numbers."""
     promote_ppm: int = 0
-    """A job that stops for at least this multiple of its last run [ppm] returns to the first level. 0 means never."""
+    """A job that pauses for at least this multiple of its last run [ppm] returns to the first level. 0 means never."""
     overhead_ms: NDArray[np.int64] | None = None
     """Cost per preemption or migration by number of GPUs [ms], or None for 0. The last entry covers larger gangs."""
     relax_after_ms: int = 0
-    """Wait after which a gang takes GPUs anywhere, or 0 if it never does."""
+    """Wait after which a gang takes GPUs anywhere, or 0 for never."""
     relax_scope: Literal[1, 2] = 2
     """How far such a gang may spread: over one group of nodes (1) or all nodes of one model (2)."""
     scopes: tuple[Literal[0, 1, 2], ...] = ()
     """How far a gang may spread, step by step: over the fewest nodes (0), one group (1) or all nodes of one model (2).
     The mechanism decides when a gang goes to the next step. If empty, `relax_after_ms` applies."""
     age_cap_ms: int = 0
-    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip', or 0 if it never does."""
+    """Wait after which a job that cannot start ends the pass even if `scan` is 'skip', or 0 for never."""
     stall: bool = False
-    """Whether every cluster event stops each running job for `value` ms, as in another simulator."""
+    """Whether every cluster event stops each running job for `value` ms, as some simulators do."""
 
     interval_ms: int = 0
     """Jobs start and stop only at multiples of this interval after the first submission [ms], or at any event if 0."""
@@ -107,7 +107,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     order : Ordered
         The order of waiting jobs. Jobs of one class share a queue, sorted by key.
     rule : str, optional
-        A placement of `RULES` that replaces the setting's, for mechanisms that choose places themselves.
+        A placement of `RULES` instead of the setting's, for mechanisms that choose places themselves.
     kind : str
         The kind of mechanism that calls this function.
 
@@ -137,7 +137,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     changes["kills"] = 0 if cluster.change_kills is None else cluster.change_kills
     g = np.zeros(1, struct_dtype("Globals"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
-    # A job that cannot start holds up only its own queue: its class, or all classes that may use the same nodes.
+    # A job that cannot start blocks only its own queue: its class, or all classes that may use the same nodes.
     g["skip"] = order.scan == "skip" or len(assignment.queue_sets) > 1
     g["by_count"] = order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
@@ -254,7 +254,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 
 def _sample_step(jobs: Jobs) -> int:
-    """Return an initial sampling step that is long enough for the longest job alone not to fill the table [ms]."""
+    """Return an initial sampling step that is long enough that the longest job alone does not fill the table [ms]."""
     horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 
@@ -292,7 +292,7 @@ def _job_classes(
 def lay_queues(
     assignment: Assignment, job_classes: NDArray[np.void], class_of: NDArray[np.int32], order: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
-    """Return the queues (grouped by domain), the domains, and the total room that the queues need."""
+    """Return the queues (grouped by domain), the domains, and how much room the queues need in total."""
     domains = np.zeros(max(assignment.domains, 1), struct_dtype("Domain"))
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)

@@ -124,7 +124,7 @@ cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
 
 
 cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) except -1:
-    """Run a waiting job, already removed from its queue, on the GPUs just allocated to it.
+    """Run a waiting job, which has left its queue, on the GPUs just allocated to it.
 
     `rate` is the speed that the policy chose [ppm]. The effects of GPU model and spread are added to it.
     """
@@ -243,8 +243,8 @@ cdef inline int leave_nodes(State s, int64_t j) except -1:
 cdef inline int break_off(State s, int64_t j, int64_t node) except -1:
     """Stop a running job because its node failed: its work since the last checkpoint must be redone.
 
-    The job joins the `broken` jobs of this instant, which are requeued once the mechanism has closed their accounts. A
-    restart that was in progress starts over.
+    The job joins the `broken` jobs of this instant, which rejoin their queues once the mechanism has closed their
+    accounts. A restart in progress starts over.
     """
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -476,7 +476,7 @@ cpdef enum:
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
-    """Write a row if the log is on, and count it even if the log is full, so the caller can allocate a larger log."""
+    """Write a row if the log is on. Count it even if the log is full, so that the caller can allocate a larger one."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return 0
@@ -520,7 +520,7 @@ cdef inline int log_start(State s, int64_t j, Job* job) except -1:
 
 
 cdef inline int forgive_stop(State s, Job* job) except -1:
-    """Clear the overhead of a job's stop (row `evicted` - 1), because the pass that evicted the job put it back."""
+    """Clear the overhead of a job's stop (row `evicted` - 1): the pass that evicted the job put it back."""
     if s.g[0].log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = 0
     job.evicted = 0

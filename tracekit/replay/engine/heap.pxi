@@ -1,7 +1,7 @@
 # A binary heap of (key, job) in a section of an array, smallest first, with the position of each job.
 #
-# The position array makes removal and re-keying exact. No stale entries accumulate, so the number of jobs in the heap
-# bounds its memory. Ties go to the smaller job number.
+# With the position array, entries are removed and re-keyed in place. No stale entries pile up, so the number of jobs
+# bounds the memory. Ties go to the smaller job number.
 
 
 cdef inline int rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job) except -1:
@@ -34,8 +34,7 @@ cdef inline int sink(
         below = &heap[base + child]
         if child + 1 < size:
             other = &heap[base + child + 1]
-            # Which child is smaller is unpredictable, so adding the comparison instead of branching avoids
-            # mispredictions.
+            # Which child is smaller is unpredictable, so we add the comparison instead of branching.
             child += (other.key < below.key) | ((other.key == below.key) & (other.job < below.job))
             below = &heap[base + child]
         if key < below.key or (key == below.key and job < below.job):

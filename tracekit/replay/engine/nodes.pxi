@@ -46,9 +46,9 @@ def open_nodes(State s, const int8_t[::1] absent):
 
 # An index of nodes by their number of free GPUs. With this index, no query scans all nodes.
 #
-# For every number of free GPUs, each group keeps one bit per node. A second layer marks the words that have a bit set.
-# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also the rule for
-# ties.
+# For every number of free GPUs, each group keeps one bit per node, and a second layer marks the words with any bit set.
+# Two bit scans find the first node with exactly f free GPUs. The lowest index comes first, which is also how ties are
+# broken.
 #
 # Under buddy placement (Globals.blocks) a node is in the row of each level at which it has a maximal free block, and
 # also in the last row if it is completely free and of the largest size.

@@ -2,8 +2,8 @@
 #
 # Waiting jobs of one class share a queue, and only the first job of a queue can be the next to start. A pass therefore
 # looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs become free, a node changes, a
-# level rises, an earlier job evicts others, or another job becomes its first. Nothing else can make room for it,
-# because the set of jobs that it could evict can only shrink.
+# level rises, an earlier job evicts others, or another job becomes its first. Nothing else can make room: the set of
+# jobs that it could evict only shrinks.
 
 
 cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high):
@@ -142,7 +142,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
 
 
 cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed) except -1:
-    """Evict the released jobs that had GPUs on job j's nodes, and give the other released jobs their GPUs back."""
+    """Evict the released jobs that had GPUs on job j's nodes, and give the others their GPUs back."""
     cdef int64_t i, victim
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -206,7 +206,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
         if cost > 0 and job.status == WAITING:
             job.overhead += cost
             moved = key_now(s, key, job)
-            # The preemption cost is part of some keys, so a job that was never tried may now be first.
+            # Some keys include the preemption cost, so a job that was never tried may now be first.
             if moved != job.key:
                 if s.waiting_at[j] == 0:
                     s.queues[s.job_classes[job.job_class].queue].blocked = 0
@@ -231,7 +231,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
 
 
 cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
-    """Try the queues behind an evicting job again, because the evicted jobs may have had more GPUs than it took."""
+    """Try the queues behind an evicting job again: the evicted jobs may have had more GPUs than it took."""
     cdef int64_t q
     cdef Queue* queue
     for q in range(low, high):
@@ -294,8 +294,8 @@ cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evic
 cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
     """Allocate GPUs to a waiting job, evicting lower-ranked jobs if needed; return its number of nodes, or 0.
 
-    The lowest-ranked job is released first. Released jobs without GPUs on the chosen nodes continue undisturbed.
-    If all lower-ranked jobs together are not enough, none is evicted.
+    Release the lowest-ranked job first. Released jobs without GPUs on the chosen nodes just continue. If all
+    lower-ranked jobs together are not enough, evict none.
     """
     cdef int64_t nodes, count, i
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
@@ -354,7 +354,7 @@ cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
 
 
 cdef inline bint decides_later(State s):
-    """Return whether requested passes wait for the decision interval to end, and if so set the clock to its end."""
+    """Return whether requested passes wait for the end of the decision interval; if so, set the clock to it."""
     cdef Globals* g = &s.g[0]
     g.wake = NONE
     if g.interval == 0 or g.touched == 0 or g.now % g.interval == 0:

@@ -12,7 +12,7 @@
 # A relaxed gang takes the nodes with the most free GPUs first until it has enough GPUs: within one rack (scope 1), or
 # on any nodes of one model (scope 2).
 #
-# The rule `buddy` uses blocks instead (see `buddy`) and never relaxes, because scattered GPUs do not form blocks.
+# The rule `buddy` uses blocks instead (see `buddy`) and never relaxes: scattered GPUs form no blocks.
 
 cpdef enum:
     BEST_FIT = 0

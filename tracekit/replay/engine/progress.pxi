@@ -22,7 +22,7 @@ cdef inline int settle(Job* job, int64_t now) except -1:
     job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
     if job.period > 0:
         job.clock += elapsed - idle
-        # The last checkpoint is in this interval, in which the rate was constant and the overhead came first.
+        # The last checkpoint is in this interval, where the rate was constant and the overhead came first.
         if job.clock >= job.period:
             job.clock %= job.period
             job.saved = job.remaining + job.clock * job.rate
@@ -59,7 +59,7 @@ cdef inline int schedule_event(State s, int64_t j) except -1:
     cdef int64_t missing, crossing
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    # Division by a constant is much faster than division by a variable, and most jobs run at full speed.
+    # Dividing by a constant is much faster, and most jobs run at full speed.
     cdef int64_t left = (job.remaining + (PPM if job.rate == PPM else job.rate) - 1)
     left = left // PPM if job.rate == PPM else left // job.rate
     cdef int64_t end = g.now + job.overhead + left

@@ -62,18 +62,18 @@ class Run(NamedTuple):
     step: Callable[[int], bool]
     """Runs at most the given number of instants, at least one, and returns whether any are left."""
     complete: Callable[[Outcome], Outcome] = unchanged
-    """Adds the records of this mechanism to the outcome."""
+    """Adds this mechanism's records to the outcome."""
     unit: int = 1000
     """Unit in which the state counts GPUs [milli-GPU]."""
 
 
 class Mechanism(Protocol):
-    """The part that carries out the rule of a policy."""
+    """Carries out the rule of a policy."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run: its state, and the function that steps through the instants.
 
-        The engine may call this method again for the same run, with more room for the log. The result must be the same.
+        The engine may call this again for the same run, with more room for the log. The result must be the same.
         """
         ...
 
@@ -133,7 +133,7 @@ def simulate(
         if written <= rows:
             outcome = _outcome(run.state, wall, log=log, unit=run.unit)
             return run.complete(outcome if checkpoints is None else replace(outcome, losses=_losses(run.state)))
-        # The run is deterministic, so repeat it with room for the whole log.
+        # The run is deterministic: repeat it with room for the whole log.
         rows = written
 
 

@@ -1,8 +1,8 @@
 # The parts that every replay has: the structs of its arrays, the arrays, and the constants.
 #
-# Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts
-# whole units. NumPy's dtypes are made from these structs (see `state.struct_dtype`). Every array is allocated in
-# Python, and compiled code reads and writes the arrays in place.
+# Units: milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts whole
+# units. NumPy's dtypes come from these structs (see `state.struct_dtype`). Python allocates all arrays, and compiled
+# code reads and writes them in place.
 
 cimport cython
 from libc.math cimport exp
@@ -45,7 +45,7 @@ cdef enum:
     KIND_FINISH = 0
     KIND_TIMER = 3
 
-# How the key of a running job changes: not at all, by -1 per millisecond, or in a way that requires a call of the key.
+# How the key of a running job changes: not at all, by -1 per millisecond, or so that the key must be called.
 cpdef enum:
     DRIFT_NONE = 0
     DRIFT_TIME = 1

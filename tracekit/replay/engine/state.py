@@ -1,7 +1,7 @@
 """The engine's state: arrays of records that compiled functions read and write in place.
 
-All arrays are allocated in Python, none in compiled code. The records are structs of engine/state.pxi. Units:
-milliseconds, GPUs, and work in millionths of a millisecond. A rate in parts per million then subtracts whole units.
+Python allocates all arrays, compiled code none. The records are structs of engine/state.pxi. Units: milliseconds, GPUs,
+and work in millionths of a millisecond. A rate in parts per million then subtracts whole units.
 """
 
 from __future__ import annotations

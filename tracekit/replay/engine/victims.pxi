@@ -1,9 +1,9 @@
 # Find the jobs to evict without trial evictions. Running jobs are evicted one by one, lowest rank first, until a gang
 # fits.
 #
-# For a gang on one node we check each node separately and find the last of its jobs that would have to go. The node on
-# which this job ranks lowest has room first. A gang of whole nodes has room once enough nodes have lost all their jobs.
-# For gangs with a remainder, we check only whether there would be any room.
+# For a gang on one node, we find on each node the last job that would have to go. The node where this job ranks lowest
+# has room first. A gang of whole nodes has room once enough nodes have lost all their jobs. For gangs with a remainder,
+# we check only whether there would be any room.
 
 # There may be room, but its place is known only after the jobs are gone.
 cpdef enum:
@@ -124,9 +124,9 @@ cdef inline bint goes_before(State s, int64_t link, int64_t other):
 cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
     """Find the `wanted` nodes of a group that are clear first, including nodes that have no jobs.
 
-    For each node, write the link that is evicted last, after the jobs in `evicted`. Return the number of links. If
-    there would never be enough nodes, note the number of missing nodes and return 0. Return UNKNOWN if too many nodes
-    become clear at once.
+    For each node, write the link that is evicted last, after the jobs in `evicted`, and return the number of links. If
+    there would never be enough nodes, note how many are missing and return 0. Return UNKNOWN if too many nodes become
+    clear at once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -142,7 +142,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
         link = last_of(s, index, limit)
         if link == NONE:
             continue
-        # Keep one more node than wanted, to check whether it becomes clear together with the node before.
+        # Keep one more node than wanted, to check whether it becomes clear together with the one before.
         place = count
         while place > 0 and goes_before(s, link, s.evicted[base + place - 1]):
             if place <= wanted:
@@ -207,8 +207,8 @@ cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class
 cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
     """Write to `scratch` the jobs to evict until waiting job j has room, lowest rank first; return their number.
 
-    Return 0 if evicting all jobs that rank below it would not make room. Return UNKNOWN if this cannot be determined,
-    or if the jobs cannot. Running jobs are sorted by rank, and the domain has at least one.
+    Return 0 if evicting all jobs that rank below it would not make room, or UNKNOWN if we cannot determine this or the
+    jobs. Running jobs are sorted by rank, and the domain has at least one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]

@@ -1,8 +1,8 @@
 # The scheduling pass for jobs that share GPUs in thousandths (see rules.pxi).
 #
-# Everything is counted in milli-GPUs. Jobs of one class share a queue. If the first job that cannot start stops the
-# pass, all jobs of a domain share one queue. A job that did not fit is tried again only after a node that could hold it
-# joined, or after a task on a node that could hold it ended.
+# Everything counts in milli-GPUs. Jobs of one class share a queue; if the first job that cannot start stops the pass,
+# all jobs of a domain do. A job that did not fit is tried again only after a node that could hold it joined, or a task
+# on such a node ended.
 
 
 cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
@@ -60,7 +60,7 @@ cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Ga
     """Place a gang of several parts, each on its own node; return its number of nodes, or 0 if it does not fit."""
     cdef int64_t part, shape, node
     cdef int64_t nodes = gang.parts + (gang.rest != NONE)
-    # A node that can hold a full part can also hold the rest, so these numbers are enough.
+    # A node for a full part can also hold the rest, so these numbers are enough.
     if fitting(f, gang.full) < gang.parts or (gang.rest != NONE and fitting(f, gang.rest) < nodes):
         return 0
     for part in range(nodes):
@@ -207,7 +207,7 @@ def run_fractional(State s, Fractions f, Gangs gangs, Key key, int64_t instants)
     return True
 
 
-# Nodes whose GPUs are divided into thousandths: their free capacity, and the part that the workload cannot use.
+# Nodes with GPUs in thousandths: their free capacity, and the part that the workload cannot use.
 
 # A whole GPU [milli-GPU].
 cpdef enum:
@@ -293,7 +293,7 @@ cpdef int64_t wasted_milli(Fractions state, int64_t node):
 
 
 cpdef void supply_take(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
-    """Start a task on the first `count` of a node's given GPUs. The caller has checked that it fits."""
+    """Start a task on the first `count` of the given GPUs of a node. The caller has checked that it fits."""
     change(state, shape, node, gpus, 1)
 
 

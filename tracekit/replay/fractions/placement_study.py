@@ -1,4 +1,4 @@
-"""The placement study of `tracekit replay --inflate`: place every task of a Trace on its nodes, under several rules."""
+"""The placement study of `tracekit replay --inflate`: place all tasks of a Trace on its nodes, under several rules."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# In the inflate mode, tasks arrive and never leave. This shows how full a placement rule can make a cluster.
+# In the inflate mode, tasks arrive and never leave, which shows how full a placement rule can make a cluster.
 #
 # It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, with any tasks and nodes.
 
 
 def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
-    """Let tasks arrive on an empty cluster until they request `load` times its GPUs, and return how full it gets.
+    """Let tasks arrive at an empty cluster until they request `load` times its GPUs, and return how full it gets.
 
     Each task arrives once, in an order shuffled with the seed. Then tasks are sampled with replacement (see
     `arrivals`). A task that fits nowhere is dropped. The seed also sets the rank of the nodes, which breaks ties.
@@ -111,9 +111,9 @@ def _requested(tasks: Tasks) -> NDArray[np.int64]:
 def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
     """Return the order in which tasks arrive, as indices of tasks.
 
-    All tasks arrive in shuffled order. Then tasks are sampled uniformly with replacement until the next task would
-    raise the requested GPUs above `load` times the capacity. As in the study, only one GPU of this next task is
-    counted. If all tasks together already request more, random tasks are removed until they no longer do.
+    All tasks arrive in shuffled order. Then tasks are drawn uniformly with replacement until the next one would raise
+    the requested GPUs above `load` times the capacity. As in the study, only one GPU of this next task counts. If all
+    tasks together already request more, random tasks are removed.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def by_percent(
         GPUs of the cluster [milli-GPU].
     """
     percent = np.rint(100 * arrived_milli / capacity).astype(np.int64)
-    # Use Python's round, because it rounds the decimal value, while numpy rounds the value times 100.
+    # Use Python's round: it rounds the decimal value, numpy rounds the value times 100.
     allocation = np.array([round(100 * (1 - left / capacity), 2) for left in left_milli])
     fragment = 100 * fragment_milli / capacity
     rate = 100 * np.divide(fragment_milli, left_milli, out=np.full(len(left_milli), np.nan), where=left_milli > 0)

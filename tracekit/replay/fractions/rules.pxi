@@ -1,12 +1,12 @@
 # The six rules that choose a node and its GPUs for a task, and a cache of their scores.
 #
-# A rule gives each fitting node an integer score of 0..100, truncated rather than rounded. The highest score wins, and
-# ties are broken by node rank. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
-# where scores are also integers, so ties are common. In two rules, the study divides by 128 cores and 8 GPUs. We use
-# the largest node instead.
+# A rule gives each fitting node an integer score of 0..100, truncated, not rounded. The highest score wins, and node
+# rank breaks ties. The rules follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores
+# are also integers, so ties are common. In two rules, the study divides by 128 cores and 8 GPUs. We use the largest
+# node instead.
 #
-# A node's score depends only on the node and the task's shape. So we cache scores by shape, and when a shape comes
-# again, we score only the nodes that have changed since.
+# A score depends only on the node and the task's shape. So we cache scores by shape, and when a shape comes again,
+# score only the nodes that have changed.
 
 cdef enum:
     _RANDOM = 0
@@ -143,8 +143,8 @@ cdef inline int64_t dotproduct(Fractions state, int64_t shape, int64_t node):
 cdef inline int64_t bestfit(Fractions state, int64_t shape, int64_t node):
     """Score 100 * (1 - mean over CPU and GPU of the capacity that stays free), relative to the largest node.
 
-    The study then stretches the scores to 0..100. We omit this step, because it keeps the order of the scores and
-    creates no ties, so the same node wins.
+    The study then stretches the scores to 0..100. We skip this step: it keeps the order and creates no ties, so the
+    same node wins.
     """
     cdef Shape* task
     cdef PartNode* there

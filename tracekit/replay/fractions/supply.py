@@ -1,6 +1,6 @@
-"""Nodes whose GPUs are divided into thousandths: their free capacity, and the part that the workload cannot use.
+"""Nodes with GPUs in thousandths: their free capacity, and the part that the workload cannot use.
 
-The functions that work on these nodes are compiled (fractional.pxi), keep no state of their own and use integers.
+The functions for these nodes are compiled (fractional.pxi), have no state of their own and use integers.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     """Return the nodes of a replay's cluster, and whether CPU and memory are known for all of them.
 
     Virtual clusters are merged and quotas are ignored. Nodes that join later are excluded. A resource that is unknown
-    for some node is not modelled: it is 0 everywhere, and the tasks must also ignore it.
+    for some node is ignored: it is 0 everywhere, and the tasks must ignore it, too.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]

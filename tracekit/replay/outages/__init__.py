@@ -1,1 +1,1 @@
-"""Node failures: their times, their costs for jobs, and the spares that replace the nodes."""
+"""Node failures: when they occur, what they cost jobs, and the spares that replace the nodes."""

@@ -48,7 +48,7 @@ class CheckpointsAsked:
     cost_s: float = 0.0
     """Time for which a checkpoint stops the work [s]."""
     restart_s: float = 300.0
-    """Time from when a job gets GPUs again until work resumes from the last checkpoint [s]."""
+    """Time from getting GPUs again until work resumes from the last checkpoint [s]."""
 
     @property
     def words(self) -> str:
@@ -148,9 +148,9 @@ _NEVER = 1 << 62
 class Checkpoints:
     """The checkpoints of jobs, in the engine's units.
 
-    A running job saves its work after every `period_ms` of running, not counting restarts and other overheads. The time
-    that checkpoints take is spread evenly, so work proceeds at `progress_ppm` of its speed. At each checkpoint, the job
-    has therefore done as much work as if it had worked for the interval and then stopped to save.
+    A running job saves its work after every `period_ms` of running, without restarts and other overheads. We spread the
+    time of checkpoints evenly, so work proceeds at `progress_ppm` of its speed. At each checkpoint, the job has done as
+    much work as if it had worked for the interval and then stopped to save.
     """
 
     period_ms: NDArray[np.int64]
@@ -158,7 +158,7 @@ class Checkpoints:
     progress_ppm: NDArray[np.int32]
     """Share of the time spent on work rather than on saving it [ppm] (n,)."""
     restart_ms: int
-    """Time from when a job gets GPUs again after an outage until its work resumes [ms]."""
+    """Time from getting GPUs again after an outage until work resumes [ms]."""
 
 
 def outages_unsupported(name: str) -> UsageError:

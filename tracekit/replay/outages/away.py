@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Lent spares, on which preemptible jobs run until the spares are needed.
 #
-# A node in reserve has two rows in the cluster: one that only preemptible jobs may use, and one for regular work. The
-# two rows are never present at the same time.
+# A node in reserve has two rows in the cluster: one for preemptible jobs only, and one for regular work. They are never
+# present at the same time.
 
 _RACK = "lent spares"
 
@@ -34,8 +34,8 @@ def lent_spans(
 ) -> list[tuple[int, int, bool]]:
     """Return the times at which nodes start (True) and stop (False) being lent, as (time [ms], node, lent).
 
-    A job may still run to its end on a node that was drained and came back into reserve. The node is lent only if the
-    jobs on it have been stopped since it left.
+    A job may still run on a node that was drained and came back into reserve. The node is lent only if its jobs have
+    been stopped since it left.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
     """Return the initial spares: from each pool in proportion to its nodes, and from its racks in turn.
 
     Spares are the last nodes of a rack, taken from the rack with the most remaining nodes. Each pool keeps at least one
-    working node. Otherwise, jobs that need this kind would wait forever, and the pool's spares would replace no node.
+    working node, or jobs that need this kind would wait forever and its spares would replace no node.
 
     Raises
     ------
@@ -160,9 +160,9 @@ _Change = tuple[int, int, bool, bool]
 def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: bool = False) -> Cluster:
     """Return the cluster with its nodes away during the outages, in addition to their other absences.
 
-    `spares` nodes are kept idle in reserve. With `lend`, preemptible jobs may use them and are stopped, as by a
-    failure, when the spare is needed. When a node leaves, a spare with the same domain, GPU model and size joins at
-    once, preferably one in the same rack. A node that comes back becomes a spare if its place is taken.
+    `spares` nodes stay idle in reserve. With `lend`, preemptible jobs may use them and are stopped, as by a failure,
+    when the spare is needed. When a node leaves, a spare of the same domain, GPU model and size joins immediately,
+    preferably from the same rack. A node that comes back becomes a spare if its place is taken.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: b
                 leaving.append(node)
             else:
                 changes += reserve.come_back(time, node)
-        # A spare that fails at this very time replaces no node.
+        # A spare that fails at the same time replaces no node.
         reserve.standing_by.difference_update(leaving)
         for node in leaving:
             changes += reserve.leave(time, node)

@@ -27,7 +27,7 @@ _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (out
 _MOST_DRAWN = 20_000_000
 """Largest number of sampled outages. Each takes about 25 bytes and is an event of the replay."""
 _SPANS = 3
-"""The sampling window is this many times the span from first to last submission plus the longest run time."""
+"""The sampling window is this many times the sum of last submission and longest run time."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Outages:
     until_ms: NDArray[np.int64]
     """End [ms], or NO_END if unknown (m,)."""
     kills: NDArray[np.bool_]
-    """Whether jobs on the node stop at the start, which they do if it is down but not if it is drained (m,)."""
+    """Whether jobs on the node stop at the start: yes if it is down, no if it is drained (m,)."""
     node_ms: float
     """Observation time of these outages, summed over nodes [ms]."""
     origin: str
@@ -84,7 +84,7 @@ def outages_for(
 ) -> Outages:
     """Return the outages for a replay.
 
-    The outages are the same for every policy, so that only the policies differ (common random numbers).
+    All policies get the same outages, so that only the policies differ (common random numbers).
 
     Raises
     ------
@@ -137,9 +137,9 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
 def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
     """Return outages based on the log: each node gets the recorded outages of a randomly chosen node.
 
-    Nodes that never failed can also be chosen, so bad nodes stay as rare as in the log. The log is shifted by the same
-    random time for all nodes and wraps around, so faults that occurred together stay together. An outage with an
-    unknown end lasts until the end of the log.
+    Nodes that never failed can be chosen too, so bad nodes stay as rare as in the log. The log is shifted by one random
+    time for all nodes and wraps around, so faults that occurred together stay together. An outage of unknown end lasts
+    until the end of the log.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def drawn_at_rate(
     Raises
     ------
     UsageError
-        The expected number of outages would not fit into memory and would take too long to replay.
+        Too many outages are expected for the memory and the time of a replay.
     """
     mean_ms = float(np.mean(repair)) if isinstance(repair, np.ndarray) else repair * _HOUR_MS
     expected = cluster.nodes * end_ms / (_DAY_MS / rate + max(mean_ms, 1.0)) if rate > 0 else 0.0
@@ -263,7 +263,7 @@ def _node_names(trace: Trace, events: pl.DataFrame) -> list[str]:
 
 
 def _window(events: pl.DataFrame, jobs: Jobs) -> tuple[int, int]:
-    """Return the period that the log covers, from its first to its last known event or submission [ms]."""
+    """Return the period of the log, from its first to its last known event or submission [ms]."""
     since, until = events["since"].to_numpy(), events["until"].to_numpy()
     known = [since, until[until < NO_END], jobs.submit_ms]
     first = min(int(times.min(initial=0)) for times in known)

@@ -1,9 +1,9 @@
-"""The costs and savings of checkpoints: best intervals, time to finish, and the useful share of that time.
+"""What checkpoints cost and save: best intervals, time to finish, and the useful share of that time.
 
-The model is that of Daly (2006). A job works in segments of `interval_s` of work, each followed by a checkpoint of
-`cost_s`. The last segment may be shorter, with a proportional cost. A failure loses the work since the last checkpoint.
-The job is then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`. If it
-fails while loading, it starts loading again. Failures are detected at once, and the first start is free.
+This is Daly's model (2006). A job works in segments of `interval_s`, each followed by a checkpoint of `cost_s`. The
+last segment may be shorter, with a proportional cost. A failure loses the work since the last checkpoint. The job is
+then away for `away_s` on average, without further failures, and loads the checkpoint in `restart_s`. If it fails while
+loading, it loads again. Failures are detected immediately, and the first start is free.
 
 Sources: Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974); Daly, "A higher order
 estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer Systems 22 (2006).
@@ -30,7 +30,7 @@ class CheckpointRule:
     interval_s: float
     """Work between two checkpoints [s], which is infinite without checkpoints."""
     cost_s: float = 0.0
-    """Time for which a checkpoint stops the work [s]. If it exceeds the interval, most time goes into saving."""
+    """Time for which a checkpoint stops the work [s]. If it exceeds the interval, the job spends most time saving."""
     restart_s: float = 0.0
     """Time from when the job has all nodes again until work resumes [s]."""
     away_s: float = 0.0
@@ -117,7 +117,7 @@ def best_interval(cost_s: float, rate_per_s: float) -> float:
         return math.inf
     x = rate_per_s * cost_s
     y = min(math.sqrt(2 * x), 1.0)
-    # From above, Newton's steps descend a convex curve until rounding stops them.
+    # Newton's steps descend a convex curve from above until rounding stops them.
     while y > 0:
         step = (y + math.expm1(-(y + x))) / -math.expm1(-(y + x))
         if not step > 1e-15 * y:

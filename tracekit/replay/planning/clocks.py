@@ -1,4 +1,4 @@
-"""Clocks that plans set for jobs: GPU power by clock, the energy used at these clocks, and the power over time."""
+"""Clocks that plans set for jobs: GPU power by clock, the energy at these clocks, and the power over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ClockPower:
     s0: float
     """Share of the peak power that does not fall with the clock [0..1]."""
     cap_mw: int = -1
-    """Power cap that the plans aim to keep, idle GPUs included [mW], or -1 if none."""
+    """Power cap that the plans try to keep, including idle GPUs [mW], or -1 if none."""
 
     def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of `draw.busy` that is used at the given clocks [0..1]."""
@@ -95,7 +95,7 @@ class ClockBook:
         self._pass_time(int(g["now"]))
         job = self.state.events["job"][: int(g["event_size"])]
         there = int((nodes["gpus"] * nodes["up"]).sum())
-        # GPUs in use on nodes that have left count with the cluster's mean power.
+        # GPUs in use on nodes that have left have the cluster's mean power.
         left = max(int(g["busy"]) + int(g["free"]) - there, 0) * self.mean_mw
         idle = float((self.power.draw.idle * nodes["up"]).sum()) + left
         self.level_mw = round(idle + float((self.state.jobs["gpus"][job] * self.on_top[job]).sum()))
@@ -110,7 +110,7 @@ class ClockBook:
             self.over_ms += elapsed * (self.power.cap_mw >= 0 and self.level_mw > self.power.cap_mw)
 
     def complete(self, outcome: Outcome) -> Outcome:
-        """Add the energy to the outcome, and also the power used if the plans keep to a cap."""
+        """Add the energy to the outcome, and the power if the plans have a cap."""
         self._pass_time(outcome.makespan_ms)
         served = outcome.held_milli_ms // 1000
         on_top = self.drawn_mw_ms + float(((served - self.since) * self.on_top).sum())

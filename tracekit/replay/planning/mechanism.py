@@ -1,4 +1,4 @@
-"""Planners, which consider all jobs at once: their plans, and a run that requests plans and carries them out."""
+"""Planners consider all jobs at once: their plans, and a run that requests and carries out plans."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """The decision of a planner: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep` is set.
+    """A planner's decision: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep` is set.
 
-    Jobs are placed in the given order, and a job that finds no place waits. It is an error to request more GPUs than a
-    domain has.
+    Jobs are placed in this order, and a job without a place waits. Requesting more GPUs than a domain has is an error.
     """
 
     job: NDArray[np.int64]
@@ -49,7 +48,7 @@ class Plan:
     keep: bool = False
     """Whether running jobs that are not named keep their GPUs and speed."""
     optional: int = 0
-    """Number of jobs at the end of the list that may exceed the available GPUs. Each starts only if there is room."""
+    """The last jobs of the list that may exceed the available GPUs: their number. Each starts only if there is room."""
     wake_ms: int = -1
     """Time at which to request another plan even if nothing happens [ms], or -1 for never."""
     lost_ms: NDArray[np.int64] | None = None
@@ -62,13 +61,13 @@ class Plan:
     beside: NDArray[np.int64] | None = None
     """If jobs share GPUs, the job whose GPUs each job shares, which must be named earlier or kept (k,). If it is the
     job itself, only jobs that name this job share its GPUs. -1 leaves a running job where it is, and gives other jobs
-    GPUs without any job. A job whose `beside` waits also waits. A job whose `beside` ends keeps the GPUs."""
+    GPUs without any job. A job waits while its `beside` waits, and keeps the GPUs when its `beside` ends."""
     clock: NDArray[np.int64] | None = None
-    """Clock of each job's GPUs [ppm of the full clock], or None for full clock (k,). It requires a Planner with
-    `clocks` and affects only the energy. Its effect on the speed must be part of `rate`."""
+    """Clock of each job's GPUs [ppm of the full clock], or None for full clock (k,). It needs a Planner with `clocks`
+    and affects only the energy; `rate` must include its effect on the speed."""
     exchange: NDArray[np.int64] | None = None
-    """Nodes whose future changes are exchanged, as rows (node, other). Both must be available and have the same group
-    and GPUs (r, 2). This lets a plan choose the nodes that leave if the cluster sets only their number."""
+    """Pairs of nodes that exchange their future changes, as rows (node, other). Both must be available and have the
+    same group and GPUs (r, 2). So a plan can choose which nodes leave if the cluster only sets their number."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Planner:
     plan: Callable[[View], Plan]
     """Called after every event, or in rounds."""
     begin: Callable[[View], None] | None = None
-    """Called before the first plan of every run to forget the previous run. A planner may run more than once."""
+    """Called before the first plan of every run, to forget the previous run. A planner may run more than once."""
     round_ms: int = 0
     """Make plans only at multiples of this time [ms], and only if something has happened since the last plan. If 0,
     make a plan at every event."""
@@ -99,7 +98,7 @@ class Planner:
     names_nodes: bool = False
     """Whether `Plan.place` may name nodes."""
     share: int = 1
-    """Maximum number of jobs on a GPU, which `Plan.beside` or `Plan.place` put there. The plan sets their speeds."""
+    """Maximum number of jobs that `Plan.beside` or `Plan.place` may put on a GPU. The plan sets their speeds."""
     wide: bool = False
     """Whether to accept jobs that fit only if they spread as far as `scope` allows. If not, jobs must fit on the fewest
     nodes."""
@@ -214,7 +213,7 @@ def _steps(
                 plan = _ask(planner, view, name)
                 if plan.clock is not None and book is None:
                     raise UsageError(f"the policy {name} gave clocks, which needs a Planner with clocks", hint=HINT)
-                # Skip empty plans, because most plans are empty if a planner names only changes.
+                # Skip empty plans: most are empty if a planner names only changes.
                 if not plan.keep or np.size(plan.job) or plan.optional:
                     read = reader.read(plan)
                     if book is not None:
@@ -257,7 +256,7 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     total = int(gpus.sum())
     state.g["seats"] = 1
     state.nodes["seat"] = np.cumsum(gpus) - gpus
-    # Twice the seats, because a job that moves keeps its old allocation until it has the new one.
+    # Twice the seats: a job that moves keeps its old allocation until it has the new one.
     allocations = unused_allocations(total + 2 * total * share + 1)
     state.g["unused_allocation"] = total
     return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
@@ -288,7 +287,7 @@ def _ask(planner: Planner, view: View, name: str) -> Plan:
     return plan
 
 
-# Convert a plan to the engine's arrays (integers of equal length, by domain), and describe its errors in words.
+# Convert a plan to the engine's arrays (integers of equal length, by domain), and put its errors into words.
 
 _FULL_SPEED = 1_000_000
 _LONGEST_MS = 100 * 366 * 86_400_000
@@ -408,7 +407,7 @@ class PlanReader:
         array = np.asarray(values)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
             raise self._error(f"made a plan whose {what} are not a list of whole numbers")
-        # Always copy, because compiled code would need a second version for read-only arrays.
+        # Always copy: compiled code would need a second version for read-only arrays.
         return np.array(array, np.int64)
 
     def _rows(self, plan: Plan) -> NDArray[np.int64] | None:

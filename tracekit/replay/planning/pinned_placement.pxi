@@ -2,7 +2,7 @@
 #
 # Rows of a plan are (place in the plan, node, GPUs, GPU): GPUs of a node, starting at a given GPU, or GPUs without any
 # job (NONE). If jobs share GPUs, the `beside` of a job is the job whose GPUs it shares. It is the job itself if only
-# jobs that the plan puts next to it may share its GPUs, or NONE if it does not matter.
+# jobs that the plan puts next to it may share its GPUs, or NONE if any may.
 
 # Possible errors of a row, which is `g.culprit`.
 cpdef enum:
@@ -316,7 +316,7 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
 cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i) except -1:
     """Run the job at place i of a plan on the GPUs just allocated to it. `old` is its previous allocation.
 
-    If jobs share GPUs, the job may return to its old GPUs, in which case nothing is charged.
+    If jobs share GPUs, the job may return to its old GPUs at no charge.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus

@@ -1,6 +1,6 @@
-# The compiled side of planners: request plans, collect the jobs that the planner sees, and carry out plans.
+# The compiled part of planners: request plans, collect the jobs for the planner, and carry out plans.
 #
-# Nothing is queued, because a planner sees every waiting or running job and decides how many GPUs each should have.
+# There are no queues: a planner sees every waiting or running job and decides how many GPUs each should have.
 
 # Why a run stopped.
 cpdef enum:
@@ -12,8 +12,8 @@ cpdef enum:
 def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instants):
     """Run until the planner must be asked (ASK), no event is left (OVER), or `instants` instants have passed (MORE).
 
-    With rounds, an event between two rounds only requests a plan for the next round. With a gap, it requests a plan for
-    after the gap.
+    With rounds, an event between two rounds only requests a plan for the next. With a gap, it requests one for after
+    the gap.
     """
     cdef int64_t _, i, due
     cdef bint changed
@@ -249,7 +249,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
 
 
 cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
-    """Stop the jobs that change size or place, so all their GPUs are free before they are placed again."""
+    """Stop the jobs that change size or place, to free all their GPUs before placing them again."""
     cdef int64_t i
     cdef Job* job
     cdef bint moves

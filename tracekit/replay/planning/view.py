@@ -31,8 +31,8 @@ class _Column:
 class View:
     """The waiting and running jobs, in submission order, and the cluster, while a plan is made. Arrays are read-only.
 
-    For long traces, a planner should read `table` in compiled code and name only the jobs that change (`Plan.keep`),
-    because arrays over all active jobs take time in proportion to the queue length at each plan.
+    For long traces, a planner should read `table` in compiled code and name only the jobs that change (`Plan.keep`):
+    arrays over all active jobs cost time in proportion to the queue at each plan.
     """
 
     job = _Column("job")

@@ -1,8 +1,8 @@
-# A cap on GPU power. The clock of all running jobs is lowered step by step until the cap is kept.
+# A cap on GPU power: the clock of all running jobs is lowered in steps until the power is below the cap.
 #
-# In addition to the engine's state we keep two sums: the power of all running jobs at full clock, and their idle power.
-# The power at any clock then takes one multiplication (M7). We also keep the list of running jobs, which is read only
-# when the step changes.
+# Besides the engine's state, we keep two sums: the power of all running jobs at full clock, and their idle power. The
+# power at any clock is then one multiplication (M7). We also keep the list of running jobs, but read it only when the
+# step changes.
 
 cdef enum:
     _HOUR = 3_600_000
@@ -13,9 +13,9 @@ cdef int64_t _MOST_MW = 1 << 40
 cdef inline int book(Meter p, Globals* g) except -1:
     """Add the energy since the last call, at the power that applied.
 
-    The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours are added directly
-    to the whole number. The remaining time is less than an hour, so its product with less than 2^40 mW stays below
-    2^62. The whole number has room for 9 * 10^12 kWh.
+    The energy beyond the idle power is a whole number of mWh plus a fraction [mW * ms]. Whole hours go directly into
+    the whole number. The rest is less than an hour, so its product with less than 2^40 mW stays below 2^62. The whole
+    number has room for 9 * 10^12 kWh.
     """
     cdef int64_t hours, carried
     cdef MeterRow* m = &p.m[0]

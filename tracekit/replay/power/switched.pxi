@@ -1,8 +1,8 @@
-# Idle nodes are switched off, and switched on again when jobs wait for them or the reserve is too small.
+# Idle nodes are switched off, and on again when jobs wait for them or the reserve is too small.
 #
-# A switch is a node change like those in the cluster's own events. It joins the pending changes and therefore happens
-# at its proper place within an instant. Past changes make room for new ones, and a node has at most one pending switch,
-# so the list never has more entries than the cluster has changes and nodes.
+# A switch is a node change like the cluster's own. It joins the pending changes, so it happens at its proper place
+# within an instant. Past changes make room for new ones, and a node has at most one pending switch, so the list has at
+# most as many entries as the cluster has changes and nodes.
 
 cdef enum:
     _HOUR_MS = 3_600_000
@@ -190,7 +190,7 @@ cdef inline int wake_node(State s, Switches w, SwitchPool* pool) except -1:
 cdef inline int switch_on(State s, Switches w, SwitchPool* pool) except -1:
     """Wake as many nodes as waiting jobs or the reserve need.
 
-    Jobs may wait although enough GPUs are free, because gangs need whole nodes. In this case, wake one node at a time.
+    Jobs may wait while enough GPUs are free, because gangs need whole nodes. Then wake one node at a time.
     """
     cdef SwitchRow* m = &w.m[0]
     while pool.off > 0 and pool.waits and pool.wanted > pool.idle_gpus + pool.waking_gpus:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Switching:
-    """Runs jobs in an order, switches idle nodes off, and switches them on again when jobs wait.
+    """Runs jobs in an order, switches idle nodes off, and on again when jobs wait.
 
     Nodes of one domain and GPU model form a pool, and each pool is handled separately.
     """

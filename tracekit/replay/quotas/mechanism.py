@@ -1,4 +1,4 @@
-"""Tenants that take turns, within or beyond their quotas."""
+"""Tenants take turns, within or beyond their quotas."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Tenants:
     """Weight of each tenant (T,), or None to use the quota."""
     pick: Literal["usage", "dominant", "cycle"] = "usage"
     """The tenant that goes next. 'usage': the tenant with the fewest GPUs relative to its weight. 'dominant': the
-    tenant with the smallest weighted share of its dominant resource. 'cycle': every tenant's first job once, with jobs
-    within quota before jobs that borrow, and then by key."""
+    tenant with the smallest weighted share of its dominant resource. 'cycle': every tenant's first job once; jobs
+    within quota come before jobs that borrow, then by key."""
     across: Literal["stop", "skip"] = "skip"
     """Whether the pass ends if the next tenant cannot start a job. 'stop' also needs an `order` that stops."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """The GPUs that a tenant may use: any free GPUs, its quota, or its quota plus the quota that other tenants of its
-    domain leave unused."""
+    """What a tenant may use: any free GPUs, its quota, or its quota plus what other tenants of its domain leave
+    unused."""
     borrow_ppm: int = -1
     """In a cohort, how much a tenant may use above its quota, relative to the quota [ppm], or -1 for no limit."""
     lend_ppm: int = 1_000_000
@@ -69,7 +69,7 @@ class Tenants:
     reclaim_others: Literal["never", "lower", "any"] = "never"
     """The jobs of borrowing tenants that a job within its tenant's quota may evict."""
     reclaim_borrowing: bool = False
-    """Whether a job may evict other tenants' jobs of lower priority even if it has to borrow itself."""
+    """Whether a job may evict other tenants' jobs of lower priority even if it borrows."""
     reclaim_below: int = -1
     """With `reclaim_borrowing`, evict only jobs of this priority or lower, or of any priority below its own if -1."""
     fair: bool = False
@@ -88,7 +88,7 @@ class Tenants:
     resources: bool = False
     """Whether a domain's total CPUs and memory also limit jobs."""
     attribute: bool = False
-    """Whether to record, for each job, how long it waited while its tenant used at least its quota."""
+    """Whether to record how long each job waited while its tenant used at least its quota."""
 
     takes_outages: ClassVar[bool] = True
     """Whether a node failure may stop running jobs."""
@@ -184,7 +184,7 @@ def _rules(mechanism: Tenants) -> NDArray[Any]:
     t["borrowing"], t["cap"] = mechanism.reclaim_borrowing, mechanism.reclaim_below
     if mechanism.half_life_ms:
         t["period"] = max(mechanism.half_life_ms // _DECAYS_IN_HALF_LIFE, 1)
-        # A power of two, computed once. From here on, only whole numbers are used.
+        # A power of two, computed once. From here on, all numbers are whole.
         t["keep"] = round((1 << compiled.DECAY_BITS) * 0.5 ** (1 / _DECAYS_IN_HALF_LIFE))
     t["attempt"], t["backoff"], t["attempts"] = mechanism.attempt_ms, mechanism.backoff_ms, mechanism.attempts
     t["resources"], t["attributed"] = mechanism.resources, mechanism.attribute

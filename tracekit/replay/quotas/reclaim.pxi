@@ -1,8 +1,8 @@
 # Evict jobs of tenants above their quota, for a job whose tenant is entitled to GPUs.
 #
-# Victims are set aside one by one, youngest first within a tenant, until the job can be placed. Victims that are not
-# needed are put back. If the job cannot be placed, all victims are put back exactly where they were. In one instant, a
-# job is evicted at most once, and an evicted job evicts no other, so a pass always ends.
+# We set victims aside one by one, youngest first within a tenant, until the job fits, and put back those that are not
+# needed. If the job does not fit, all return exactly to where they were. In one instant, a job is evicted at most once,
+# and an evicted job evicts no other, so a pass always ends.
 
 cpdef enum:
     RECLAIM_NEVER = 0
@@ -113,7 +113,7 @@ cdef inline bint ends_with(
     int64_t others,
     int64_t below,
 ):
-    """Return whether no victim of account b may be evicted, neither its first victim v nor any later one."""
+    """Return whether no victim of account b, from its first victim v on, may be evicted."""
     cdef int64_t mine, its
     mine, its = books.claims[j].priority, books.claims[v].priority
     if b == a:
@@ -287,7 +287,7 @@ cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Job
 cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, JobClass* job_class, bint allowed):
     """Evict jobs for a waiting job that did not start; return whether it now has a place. If not, nothing changes.
 
-    `allowed` means that the quota was large enough and only a place was missing. A cohort evicts no job in this case.
+    `allowed` means that the quota was large enough and only a place was missing; a cohort then evicts no job.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
     cdef TenantRules* rules = &books.rules[0]

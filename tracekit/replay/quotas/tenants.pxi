@@ -214,7 +214,7 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
-        # A job that found no place stays without a place until GPUs become free, regardless of the tenant.
+        # A job that found no place finds none until GPUs become free, whatever its tenant.
         if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
             nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
@@ -362,7 +362,7 @@ def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instan
 
 # Accounts of tenants: the GPUs that each tenant uses, has used and may use, and whether its jobs wait.
 #
-# An account is a tenant in a domain. These functions take single records if possible, which keeps compilation short.
+# An account is a tenant in a domain. These functions take single records if possible, to keep compilation short.
 
 cpdef enum:
     PICK_USAGE = 0
@@ -372,9 +372,9 @@ cpdef enum:
     LIMIT_NONE = 0
     LIMIT_OWN = 1
     LIMIT_COHORT = 2
-# The share of a tenant without weight, which comes after all others.
+# The share of a tenant without weight, behind all others.
 cdef int64_t LAST_SHARE = 1 << 62
-# In each period, past use is multiplied by a fixed number of parts of 2^14.
+# Each period multiplies past use by a fixed fraction of 2^14.
 cpdef enum:
     DECAY_BITS = 14
 cdef enum:
@@ -500,8 +500,8 @@ cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int3
 cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
     """Return the number of GPUs that an account may still take, whether or not they are free.
 
-    In a cohort, an account keeps the GPUs that it does not lend. The lent parts of all accounts form a pool. An account
-    takes its further use from this pool, up to the amount that it lends itself plus its borrowing limit.
+    In a cohort, an account keeps the GPUs that it does not lend, and the lent parts of all accounts form a pool. Beyond
+    its own GPUs, an account uses this pool, up to what it lends itself plus its borrowing limit.
     """
     if rules.limit == LIMIT_NONE:
         return ANY_NUMBER

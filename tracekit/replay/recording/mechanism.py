@@ -1,4 +1,4 @@
-"""Replay the recorded schedule itself, and find the times at which it uses more GPUs than exist."""
+"""Replay the recorded schedule itself, and find when it uses more GPUs than exist."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class RecordedSchedule:
     """Notes for readers of the result, one sentence each."""
 
     def prepare(self, setting: Setting) -> Run:
-        """Return a run that replays the recorded starts and ends, without the jobs whose start is -1."""
+        """Return a run that replays the recorded starts and ends. Jobs with the start -1 are excluded."""
         state = build(setting, Ordered(by_arrival), kind="Recorded")
-        # Recorded jobs did have a place, so a gang may use any nodes of one model.
+        # Recorded jobs did have a place, so let a gang use any nodes of one model.
         state.job_classes["scope"] = 2
         arrays = open_nodes(state, setting.cluster)
         times, kinds, jobs = _events(state.jobs["submit"], self.start_ms, self.end_ms)
@@ -70,8 +70,8 @@ def violations(
 ) -> pl.DataFrame:
     """Return all times at which recorded jobs use more GPUs than exist.
 
-    If the placements of the Trace name nodes of the cluster, each node is checked against the GPUs of its placements.
-    Otherwise, each domain is checked against its jobs from first start to end.
+    If placements in the Trace name nodes of the cluster, this compares each node's GPUs with its placements. Otherwise,
+    it compares each domain's GPUs with its jobs, from first start to end.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def violations(
     else:
         known = np.flatnonzero(recorded.start_ms >= 0)
         milli = (jobs.devices.astype(np.int64) * jobs.milli)[known]
-        # Jobs of a VC without nodes form one more domain, which has no GPUs.
+        # Jobs of a VC without nodes form another domain, without GPUs.
         place = np.where(assignment.domain >= 0, assignment.domain, len(cluster.domains))[known]
         held = _changes(place, recorded.start_ms[known], recorded.end_ms[known], milli)
         names = [*cluster.domains, "(VCs without nodes)"]
@@ -130,7 +130,7 @@ def _placements(
         return None
     names += others
     index = pl.DataFrame({"node_id": names, "place": np.arange(len(names))})
-    # Nodes in two clusters of a Trace may have the same name, in which case the first one is used.
+    # If nodes in two clusters of a Trace have the same name, the first counts.
     index = index.unique("node_id", keep="first", maintain_order=True)
     rows = rows.join(index, on="node_id", how="left", maintain_order="left")
     origin = naive_utc(jobs.origin)

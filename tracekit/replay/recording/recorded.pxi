@@ -1,8 +1,7 @@
 # Replay the recorded schedule: jobs start and end at the recorded times.
 #
 # The engine chooses only the nodes. A gang goes where the placement rule puts it, or on any free GPUs of one model. If
-# too few GPUs are free, the job still runs, but on no node, and its GPUs count as busy because the log shows that it
-# ran.
+# too few GPUs are free, the job still runs, but on no node. Its GPUs count as busy, because the log shows that it ran.
 
 # Kinds of events, in the order in which events at one time are processed.
 cpdef enum:

@@ -1,4 +1,4 @@
-"""Answers from replays of several policies: the effect of each policy on the same jobs.
+"""Answers from replays of several policies: each policy's effect on the same jobs.
 
 The rows come from the comparison and the summaries (see `compare_policies` and `summarize`) and keep their names.
 """
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 _RULE = (
-    "The same jobs, with their submissions, sizes and run times, are scheduled again on the same cluster, once under"
-    " each policy. All policies are compared with the first policy in the table. Completion time is end minus"
+    "The same jobs, with their submissions, sizes and run times, are scheduled again on the same cluster, once per "
+    "policy. The table compares each policy with the first. Completion time is end minus"
     " submission, and queue time is first start minus submission. The change is the mean over the jobs that both"
-    " policies completed, divided by the mean under the first. Its 95 % interval resamples whole submission days. The"
-    " run times that a policy gets in advance are the actual ones, so the result is the most that prediction can"
-    " achieve. An effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the"
+    " policies completed, divided by the mean under the first. Its 95 % interval resamples whole submission days. A "
+    "policy that gets run times in advance gets the actual ones, so its result is the best that prediction could "
+    "achieve. An effect is reported only if the mean wait under the first policy is within a factor of 1.25 of the"
     " same jobs' mean wait in the log, or within a minute of it, and jobs wait no longer under the policy than in the"
     " log."
 )
@@ -49,7 +49,7 @@ _POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' a
 _QUOTAS = _C(
     "quotas",
     "text",
-    "kept: quotas of {tenant.spelled_many} decide which jobs may run; ignored: any of them may take any free GPU",
+    "kept: quotas of {tenant.spelled_many} decide which jobs may run; ignored: any job may take any free GPU",
 )
 _JOBS = _C("jobs", "jobs", "jobs replayed")
 _MEANS = (
@@ -92,11 +92,11 @@ POLICIES = Question(
         ),
         _C("effect_told", "true or false", _TOLD),
         _C("effect_reason", "sentence", "why the log does not support the change"),
-        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait is recorded"),
+        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed, with a recorded wait"),
         _C("recorded_queue_s", "s", "mean queue time of these jobs in the log"),
         _C("baseline_queue_s", "s", "mean queue time of these jobs under the first policy"),
         _C("policy_queue_s", "s", "mean queue time of these jobs under this policy"),
-        _C("recorded_jct_s", "s", "mean completion time in the log, over the jobs among these whose end is recorded"),
+        _C("recorded_jct_s", "s", "mean completion time in the log, over those of these jobs whose end is recorded"),
     ),
     paper="Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -150,7 +150,7 @@ REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
 
 
 LEAST = 0.001
-"""A change of less than this share of the mean counts as no change."""
+"""A change by a smaller share of the mean counts as no change."""
 _MOST = 3
 """Largest number of policies whose job counts appear in a note."""
 _CHANGE = "A change compares only jobs that both completed"
@@ -228,7 +228,7 @@ def compared_answers(
 
 
 def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note if some means are over other jobs than the first policy's means."""
+    """Return a note if some means cover other jobs than the first policy's means."""
     first, *others = rows
     fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
     if not fewer:
@@ -251,7 +251,7 @@ def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None
     """Return whether a policy keeps quotas, or None if there are no VCs or for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
-    # Virtual clusters with their own nodes keep quotas under every policy. A policy that lends handles quotas itself.
+    # Virtual clusters with their own nodes keep quotas under every policy. Policies that lend handle quotas themselves.
     own_nodes = any(scenario.cluster.domains)
     return "kept" if own_nodes or named_policy(policy).card.quotas else "ignored"
 

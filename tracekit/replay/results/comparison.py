@@ -1,8 +1,8 @@
-"""A comparison of policies: the headline figures, and the difference that each policy makes for the same jobs.
+"""A comparison of policies: the main figures, and the difference that each policy makes for the same jobs.
 
-Two policies are compared job by job, over the jobs that both completed, so jobs that only one of them completed do not
-affect the difference. The interval comes from resampling whole submission days, because jobs submitted on the same day
-share the queue and are not independent observations.
+Two policies are compared job by job, over the jobs that both completed; jobs that only one completed do not affect the
+difference. The interval resamples whole submission days, because jobs of one day share the queue and are not
+independent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_DAYS = 5
-"""Minimum number of submission days for an interval. With fewer days, there are too few blocks to resample."""
+"""Minimum number of submission days for an interval: fewer days are too few blocks to resample."""
 
 _RESAMPLES = 1000
 _CHUNK = 4_000_000
@@ -100,7 +100,7 @@ def compare_policies(
         The reason why an interval is missing, or NULL if the interval exists.
 
     In the first policy's row, everything after the headline keys is NULL. The differences compare the two schedules,
-    regardless of the log. `beside_record` keeps only the differences that the log supports.
+    not the log. `beside_record` keeps only the differences that the log supports.
 
     Parameters
     ----------
@@ -247,9 +247,9 @@ def day_intervals(
 def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object]]]:
     """Return the headers and rows of the comparison table for a terminal.
 
-    Times are in hours if the largest value in their column is at least an hour, and otherwise in seconds. Shares are in
-    percent. Unknown figures for the log's own schedule are empty, as are effects without support (see
-    `effect_sentences`). If outages were replayed, their costs come after the preemptions.
+    Times are in hours if the largest in their column is at least an hour, otherwise in seconds. Shares are in percent.
+    Unknown figures of the log's own schedule are empty, and so are effects without support (see `effect_sentences`).
+    With outages, their costs follow the preemptions.
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]

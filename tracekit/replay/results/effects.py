@@ -1,9 +1,9 @@
-"""Whether the log supports the effect of a policy, and comparisons without unsupported effects.
+"""Whether the log supports a policy's effect, and comparisons without unsupported effects.
 
-A policy is compared with a baseline, which is a replay of the same jobs. If jobs wait differently in the baseline than
-in the log, the baseline describes a cluster that never existed. If jobs wait longer under the policy than in the log,
-the log was already the better schedule. In both cases the difference must not be reported as an effect. Every report of
-an effect uses this module.
+A policy is compared with a baseline: a replay of the same jobs. If waits in the baseline differ from those in the log,
+the baseline describes a cluster that never existed. If jobs wait longer under the policy than in the log, the log was
+already the better schedule. In both cases, the difference must not be reported as an effect. Every report of an effect
+uses this module.
 
 The wait is first start minus submission. All means are over the same jobs, which start in the log, under the baseline
 and under the policy, and end in both replays.
@@ -33,11 +33,11 @@ NEAR_MS = 60_000
 """Mean waits under the baseline and in the log agree if they differ by at most this [ms]. Our choice."""
 
 _MORE, _LESS = 5, 4
-"""They also agree within this ratio, 1.25, in either direction. It is given as integers, because rounding must never
-decide. Our choice."""
+"""They also agree within this ratio, 1.25, in either direction. It is in integers, so that rounding never decides. Our
+choice."""
 
 NO_RECORD = "the log records no waits to compare these replays with; the effect cannot be estimated"
-"""The reason that is given if no job has a recorded start, or if the replay changed the submissions."""
+"""The reason if no job has a recorded start, or if the replay changed the submissions."""
 
 _CANNOT = "the effect cannot be estimated"
 
@@ -68,7 +68,7 @@ class TwinOfLog(NamedTuple):
 
 @dataclass(frozen=True)
 class Support:
-    """Whether the log supports the effect of a policy, and the mean waits that decide it."""
+    """Whether the log supports a policy's effect, and the mean waits that decide this."""
 
     recorded_jobs: int
     """Number of jobs that the means are over."""
@@ -81,7 +81,7 @@ class Support:
     policy_queue_s: float | None
     """Mean wait of these jobs under the policy [s]."""
     reason: str | None
-    """Why the effect is not supported, without a capital letter and full stop, or None if it is supported."""
+    """Why the effect is not supported (without a capital letter and full stop), or None."""
 
     @property
     def supported(self) -> bool:
@@ -99,8 +99,8 @@ def support_of(
 ) -> Support:
     """Return whether the log supports the effect of a policy against a baseline.
 
-    The log supports the effect if the mean wait under the baseline is within a factor of 1.25 of the recorded mean
-    wait, or within a minute of it, and the mean wait under the policy is at most the recorded one.
+    The log supports the effect if the baseline's mean wait is within a factor of 1.25 or a minute of the recorded mean
+    wait, and the mean wait under the policy is at most the recorded one.
 
     Parameters
     ----------
@@ -194,8 +194,8 @@ def beside_record(
     measured : array of bool, shape (n,), optional
         The jobs that were compared.
     twin : TwinOfLog, optional
-        The twin, if the first policy is the twin's own. Its grade alone decides whether effects are supported,
-        including effects that make jobs wait longer than in the log.
+        The twin, if the first policy is the twin's own. Its grade alone decides whether effects are supported, even if
+        they make jobs wait longer than in the log.
     reason : str, optional
         If no twin is given, the reason why no effect is supported, regardless of the waits.
     """

@@ -1,4 +1,4 @@
-"""GPU energy of a replay, according to the power model M7."""
+"""GPU energy of a replay, by the power model M7."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class PowerDraw(NamedTuple):
 def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return the GPU power draw according to M7.
 
-    A job that requests a GPU model of the cluster uses the power of that model. For any other job, the mean over all
-    GPUs of the cluster applies, regardless of where the job runs. Utilization comes from `utilization_ppm`.
+    A job that requests a GPU model of the cluster draws that model's power. Any other job draws the mean over all GPUs
+    of the cluster, wherever it runs. Utilization comes from `utilization_ppm`.
     """
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
@@ -63,8 +63,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
     According to M7, a GPU uses idle + u * (max - idle) at full clock, which is linear in utilization, as in the system
     configurations of ExaDigiT RAPS. The energy is therefore the idle power of all GPUs over the whole time
     (`idle_energy_kwh`), plus u_j * (max - idle) for the allocated GPU time of each job j, overheads included.
-    `power_draw_mw` gives the power for each job. We assume that a job uses its GPUs just as much if it runs slower than
-    recorded. If jobs share GPUs, no GPU is more than fully used, so the sum of u_j times allocated GPU time counts only
+    `power_draw_mw` gives the power for each job. We assume that a job that runs slower than recorded uses its GPUs just
+    as much. If jobs share GPUs, no GPU is more than fully used, so the sum of u_j times allocated GPU time counts only
     up to the GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
@@ -79,8 +79,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
     """Return the idle energy of all GPUs, from time 0 to the last end [kWh].
 
-    GPUs of a node that left use power as long as jobs run on them. Which nodes these are is not recorded, so their GPUs
-    count with the mean power of the cluster.
+    GPUs of a node that left use power while jobs run on them. We do not record which nodes these are, so their GPUs
+    draw the cluster's mean power.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
@@ -95,7 +95,7 @@ def idle_cost(
 ) -> float:
     """Return the cost of the idle energy of all GPUs, from time 0 to the last end.
 
-    The idle energy of nodes that left, which `energy_kwh` adds to that of the present nodes, costs the mean price.
+    `energy_kwh` adds the idle energy of nodes that left; it costs the mean price.
     """
     # The integral of the price over the time in which each node was available.
     paid = _while_present(cluster, end_ms, lambda time: float(prices.paid(end_ms) - prices.paid(time)))
@@ -105,7 +105,7 @@ def idle_cost(
 
 
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
-    """Return the printed assumption about the utilization that the energy is based on."""
+    """Return the printed assumption about the utilization behind the energy."""
     unknown = int(np.isnan(jobs.utilization).sum())
     usual = percent(models.interference.utilization)
     value = f"{usual} for {unknown:,} of {len(jobs):,} jobs, for which the trace has no mean utilization"

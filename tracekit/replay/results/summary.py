@@ -1,8 +1,8 @@
 """The figures of one replay, as in summary.json.
 
-Job times are in seconds and taken over completed jobs. Quantiles are interpolated linearly. Unknown figures, such as
-the mean of no jobs, are None. Cluster figures (utilization, fragmentation, energy, makespan) always cover the whole
-replay, even if only some of the jobs are measured.
+Job times are in seconds, over completed jobs. Quantiles are interpolated linearly. Unknown figures, such as the mean of
+no jobs, are None. Cluster figures (utilization, fragmentation, energy, makespan) always cover the whole replay, even if
+only some jobs are measured.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 # Fairness of a schedule: Jain's index over virtual clusters, and finish-time fairness of jobs.
 #
-# Both have several definitions in the literature. The functions describe the definitions used here.
+# Both have several definitions in the literature; the functions describe ours.
 
 
 def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> dict[int, float]:
     """Return the service ratio of each VC, by its index in `jobs.tenants`.
 
     The ratio is sum(GPUs * work) / sum(GPUs * time in the system) over the VC's measured jobs that can run. It is the
-    rate at which the VC's demand progressed, which is 1 if no job ever waited. GPUs are the requested GPUs, and work is
-    the run time on the recorded GPUs. Time in the system ends with the job or, if the job never completed, with the
-    replay. A job that never completed adds no work. Jobs that can never run and jobs without a VC are excluded. A VC
-    whose jobs took no time has no ratio.
+    rate at which the VC's demand progressed: 1 if no job ever waited. GPUs are the requested GPUs, and work is the run
+    time on the recorded GPUs. Time in the system ends with the job or, if the job never completed, with the replay. A
+    job that never completed adds no work. Jobs that can never run and jobs without a VC are excluded. A VC whose jobs
+    took no time has no ratio.
     """
     ours = measured & (jobs.tenant >= 0) & ~outcome.unschedulable
     done = outcome.end_ms >= 0
@@ -82,7 +82,7 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     times = np.concatenate([jobs.submit_ms[inside], last[inside]])
     change = np.concatenate([milli[inside], -milli[inside]])
     steps, place = np.unique(times, return_inverse=True)
-    # Integers below 2^53, so the floats of bincount are exact.
+    # Integers below 2^53: the floats of bincount are exact.
     demand = np.cumsum(np.bincount(place, weights=change))
     area = np.concatenate([[0.0], np.cumsum(demand[:-1] * np.diff(steps))])
     start, end = np.searchsorted(steps, jobs.submit_ms[done]), np.searchsorted(steps, last[done])
@@ -93,10 +93,9 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
 def finish_time_ratios(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     """Return rho = jct / (work * max(1, mean contention)) of each job [1], shape (n,).
 
-    This is the finish time in the shared cluster divided by the finish time that the job would have alone on its part
-    of the cluster. It is the measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. A
-    value of at most 1 means that sharing did not harm the job. The value is NaN if the job did not complete or has no
-    work.
+    This is the finish time in the shared cluster divided by the finish time alone on its part of the cluster: the
+    measure of Themis (Mahajan et al., NSDI 2020) with the contention of `mean_contention`. A value of at most 1 means
+    that sharing did not harm the job. The value is NaN if the job did not complete or has no work.
     """
     known = (outcome.end_ms >= 0) & (jobs.work_ms > 0)
     alone = np.where(known, jobs.work_ms, 1) * np.fmax(1.0, mean_contention(jobs, outcome))
@@ -175,8 +174,8 @@ def summarize(
 def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
     """Return a mask of the jobs that were submitted in [start, end) in the time of the replay (n,).
 
-    At the start of a replay the cluster is empty, and at its end no new jobs arrive. To exclude warm-up and
-    drain, a study replays all jobs but measures only the jobs in between.
+    A replay starts with an empty cluster and ends without new jobs. To exclude warm-up and drain, a study replays all
+    jobs but measures only those in between.
 
     Raises
     ------
@@ -272,12 +271,12 @@ class _JobFigures:
     def losses(self, rows: NDArray[np.int64]) -> dict[str, float | int | None]:
         """Return the costs of outages for some jobs, or None if there were no outages.
 
-        One part of the allocated GPU time is spent on restarts and other overheads, and another part on redone work
-        (lost). Of the rest, a part is spent on saving checkpoints. The remaining time is useful, and `goodput_share` is
-        its share [1]. `ettr`, the effective training time ratio [0..1], is the useful part of the run time of the jobs
-        that ended, divided by the time from submission to end, waits included. Each job is weighted by its requested
-        GPUs (Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs
-        beyond the request, in an elastic gang or a block, do not count.
+        Part of the allocated GPU time goes into restarts and other overheads, part into redone work (lost), and part
+        into saving checkpoints. The rest is useful, and `goodput_share` is its share [1]. `ettr`, the effective
+        training time ratio [0..1], is the useful part of the run time of the jobs that ended, divided by the time from
+        submission to end, waits included. Each job is weighted by its requested GPUs (Kokolis et al., "Revisiting
+        Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond the request, in an elastic
+        gang or a block, do not count.
         """
         losses = self.outcome.losses
         if losses is None:

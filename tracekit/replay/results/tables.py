@@ -45,7 +45,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     slowdown
         Bounded slowdown (see `bounded_slowdown`).
 
-    Columns of the policy itself (`Outcome.columns`) follow. They are NULL for jobs that did not end.
+    The policy's own columns (`Outcome.columns`) follow. They are NULL for jobs that did not end.
 
     Times that a job never reached are NULL.
     """
@@ -97,7 +97,7 @@ def summary_json(summary: Mapping[str, Any]) -> bytes:
 
 
 def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any]) -> None:
-    """Write a result's files to `folder`, which the caller makes visible once it is complete.
+    """Write a result's files to `folder`. The caller makes it visible once it is complete.
 
     Raises
     ------
@@ -140,7 +140,7 @@ _NONE = -1
 
 
 def log_table(jobs: Jobs, outcome: Outcome, cluster: Cluster) -> pl.DataFrame:
-    """Return one row per event in order, with the columns of log.parquet. There are no rows if no log was kept.
+    """Return one row per event in order, with the columns of log.parquet; no rows if no log was kept.
 
     time_ms
         Time after the first submission [ms].

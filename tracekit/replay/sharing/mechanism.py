@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sharing:
-    """Jobs start in the order of a key, on idle GPUs or else next to other jobs. No job is stopped.
+    """Jobs start in the order of a key, on idle GPUs or else next to other jobs. They are never stopped.
 
     Jobs on one GPU slow each other down (M1), and a gang runs at the speed of its slowest GPU. A waiting job that
     cannot start is skipped. Jobs with the same class, utilization and memory share a queue, so utilization and memory
@@ -44,10 +44,10 @@ class Sharing:
     residents: int = 2
     """Largest number of jobs per GPU, whose memory must fit into the GPU. 1 means that no GPU is shared."""
     test: bool = True
-    """Whether a job shares only if this gives both jobs a lower mean end time than waiting. In this case, at most two
-    jobs share a GPU."""
+    """Whether a job shares only if that gives both jobs a lower mean end time than waiting. Then at most two jobs share
+    a GPU."""
     consolidate: bool = False
-    """Whether to try the single node with the tightest fit before GPUs of the nodes with the fewest jobs."""
+    """Whether to try the one node with the tightest fit before GPUs of the nodes with the fewest jobs."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs."""
@@ -60,17 +60,17 @@ class Sharing:
 
 # The state of shared GPUs: the jobs on each GPU, and the nodes that have idle GPUs or GPUs with a free seat.
 #
-# A GPU has seats for a fixed number of jobs, whose memory must fit into the GPU. The engine's own node index counts
-# idle GPUs as free, so a shared GPU counts as busy once. In addition, this module lists nodes by their number of jobs,
-# with one bit per node for each group and number of jobs. One table is for nodes with idle GPUs, and another for nodes
-# with open GPUs (at least one job and one free seat). Nodes that left the cluster are not listed.
+# A GPU has seats for a fixed number of jobs, whose memory must fit into the GPU. In the engine's node index, idle GPUs
+# are free, so a shared GPU counts as busy once. This module also lists nodes by their number of jobs, with one bit per
+# node for each group and number of jobs: one table for nodes with idle GPUs, one for nodes with open GPUs (at least one
+# job and one free seat). It does not list nodes that left the cluster.
 
 _WHOLE = 1_000_000
 """The memory of a GPU [ppm]."""
 
 
 def _state(mechanism: Sharing, setting: Setting) -> EngineState:
-    """Return the state for a policy that shares GPUs, in which jobs of equal memory and utilization share a queue."""
+    """Return the state for a policy that shares GPUs: jobs of equal memory and utilization share a queue."""
     kinds = np.column_stack([mechanism.utilization_ppm * mechanism.test, np.atleast_2d(mechanism.memory_ppm)[0]])
     _, kind = np.unique(kinds, axis=0, return_inverse=True)
     # A gang may use any nodes of one model.
@@ -89,7 +89,7 @@ def residents(state: EngineState, mechanism: Sharing) -> Any:
     total = int(gpus.sum())
     memory = np.atleast_2d(np.asarray(mechanism.memory_ppm, np.int32))
     least = np.sort(memory.min(axis=0))[:2]
-    # If no two jobs fit together, no job shares a GPU, and the search for partners can be skipped.
+    # If no two jobs fit together, skip the search for partners: no job shares a GPU.
     seats = mechanism.residents if len(least) == 2 and least.sum() <= _WHOLE else 1
     g = np.zeros(1, struct_dtype("SharedGlobals"))
     g["seats"], g["strength"], g["test"] = seats, mechanism.strength_ppm, mechanism.test

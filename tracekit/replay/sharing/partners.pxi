@@ -1,7 +1,7 @@
-# The GPUs that a waiting job could get, and the GPUs that it takes: idle GPUs first, then GPUs with running jobs.
+# The GPUs that a waiting job could get, and those that it takes: idle GPUs first, then GPUs with running jobs.
 #
-# SharedGlobals.alone and SharedGlobals.work store the work of the waiting job. It can then be tested against many
-# running jobs in a row (see `ask`).
+# SharedGlobals.alone and SharedGlobals.work store the waiting job's work, to test it against many running jobs in a row
+# (see `ask`).
 
 
 cdef inline int64_t left_ms(Job* job, int64_t now):
@@ -185,7 +185,7 @@ cdef inline int find_partners(
     cdef Candidates* domain
     cdef int64_t i, other, gpu
     ask(s, r, j, step)
-    # A partner can have no GPU to share only if nodes leave.
+    # A partner without a GPU to share occurs only if nodes leave.
     cdef bint one = wanted == 1 and r.g[0].away == 0
     r.g[0].partners = 0
     if node == NONE:
@@ -312,10 +312,10 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 
 # Two jobs on one GPU: the speed of each, and whether sharing is better than waiting. Integers only.
 #
-# The theorem behind the test: job B is running with work b left when job A arrives with work a. Side by side, A takes
-# a / ra and B takes b / rb, where ra and rb are their speeds next to each other. The mean of the two end times is
-# piecewise linear in the delay after which A joins, so the best delay is 0 or b. Let P = 1,000,000 be the speed of a
-# job alone, and count the mean end from A's arrival:
+# The theorem behind the test: job B runs with work b left when job A arrives with work a. Next to each other they have
+# speeds ra and rb, so A takes a / ra and B takes b / rb. The mean of the two end times is piecewise linear in the delay
+# after which A joins, so the best delay is 0 or b. Let P = 1,000,000 be the speed of a job alone, and count the mean
+# end from A's arrival:
 #
 # - share now, A outlasts B (a * rb >= b * ra): a / 2 + (2P - ra) * b / (2 rb)
 # - share now, B outlasts A: b / 2 + (2P - rb) * a / (2 ra)
@@ -323,7 +323,7 @@ cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* jo
 #
 # For given speeds the answer depends only on b / a: if sharing is better for some b, it is better for any larger b.
 
-# Largest amount of work in the test, 139 years. Larger amounts count as this much, to keep products within 64 bits.
+# Largest amount of work in the test: 139 years. Larger amounts count as this much, to keep products within 64 bits.
 cdef int64_t MOST_MS = 1 << 42
 cdef int64_t _HALF = PPM * PPM // 2
 

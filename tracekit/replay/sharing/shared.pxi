@@ -1,15 +1,14 @@
 # The scheduling pass of policies with shared GPUs: jobs by key, first on idle GPUs, then next to other jobs.
 #
-# No job is stopped. A job takes idle GPUs if there are enough. Otherwise it takes all idle GPUs of a GPU model and, for
-# the rest, GPUs with a free seat and enough free memory. With the test `shares` it takes only GPUs that one running
-# job uses alone, and only if both jobs benefit. Otherwise it waits.
+# No job is stopped. A job takes idle GPUs if there are enough. If not, it takes all idle GPUs of a GPU model and, for
+# the rest, GPUs with a free seat and enough free memory. With the test `shares`, it takes only GPUs that one running
+# job uses alone, and only if both jobs benefit. Otherwise, it waits.
 #
 # Waiting jobs with the same class, memory and utilization share a queue, and only its first job is considered. This is
-# exact, because all jobs in a queue have the same request, and the test favours the job with the least work, which
-# comes first. For the same reason, a waiting job can get more GPUs only when a job leaves a GPU or a node joins,
-# because time only reduces the remaining work of running jobs and a start never increases it. So each queue keeps an
-# upper bound on the GPUs for its first job and raises it as jobs leave. The candidates are searched only when the bound
-# reaches the gang's size.
+# exact: all jobs in a queue have the same request, and the test favours the job with the least work, which comes first.
+# A waiting job can get more GPUs only when a job leaves a GPU or a node joins: time only reduces the remaining work of
+# running jobs, and a start never increases it. So each queue keeps an upper bound on the GPUs for its first job and
+# raises it as jobs leave. We search for candidates only when the bound reaches the gang's size.
 
 
 cdef inline int64_t speed_of(Residents r, int64_t j):
@@ -72,7 +71,7 @@ cdef inline int log_shared_start(State s, Residents r, int64_t j) except -1:
 
 
 cdef inline int sharing_start(State s, Residents r, int64_t j, int64_t step) except -1:
-    """Run a waiting job, already removed from its queue, on the GPUs chosen for it."""
+    """Run a waiting job, which has left its queue, on the GPUs chosen for it."""
     cdef int64_t i, gpu, link
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -102,7 +101,7 @@ cdef inline int sharing_start(State s, Residents r, int64_t j, int64_t step) exc
 
 
 cdef inline int offer(State s, Residents r, int64_t j, int64_t d) except -1:
-    """Raise the bound of each queue's first job, because job j has left its GPUs."""
+    """Raise the bound of each queue's first job: job j has left its GPUs."""
     cdef int64_t q, link, gpu
     cdef Queue* queue
     cdef Head* head
@@ -272,7 +271,7 @@ cdef inline int list_node(State s, Residents r, int64_t index) except -1:
 
 
 cdef inline int unlist(State s, Residents r, int64_t index) except -1:
-    """Remove a node from the tables. Its contents must be the same as when it was added."""
+    """Remove a node from the tables. Its jobs must be the same as when it was added."""
     cdef SharedNode* mine = &r.nodes[index]
     if mine.listed == 0:
         return 0

@@ -84,7 +84,7 @@ def _compared(shares: list[Row]) -> str | None:
 
 
 def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
-    """Give the known share of failures by size; most statuses are unknown, so sizes cannot be compared."""
+    """Give the known share of failures by size. Most statuses are unknown, so sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
     parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
     text = f"How most jobs ended is unknown, so sizes cannot be compared. Known to have failed: {', '.join(parts)}"

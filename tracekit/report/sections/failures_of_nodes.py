@@ -41,7 +41,7 @@ def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _against(row: Row) -> str:
     late, name = row.get("timed_out_attempts") or 0, shorten(row["node_id"], 30)
-    # The rows do not record which trials timed out, only whether none, some or all of the attempts did.
+    # The rows do not show which trials timed out, only whether none, some or all attempts did.
     ended = "failed" if not late else "timed out" if late == row["failed_attempts"] else "failed or timed out"
     return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 

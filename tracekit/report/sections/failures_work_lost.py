@@ -19,9 +19,9 @@ _CAUSES = 12
 """Maximum number of bars."""
 
 _ALL = 1 - 1e-9
-"""If at least this share of the attempts' GPU-hours is lost, the attempts count as having saved nothing."""
+"""From this share of lost GPU-hours, attempts count as having saved nothing."""
 _WHOLE = 0.995
-"""If utilization is known for at least this share of the GPU-hours, the rest is not mentioned."""
+"""From this share of GPU-hours with known utilization, the rest is not mentioned."""
 
 _PARTS = {
     "useful_gpu_hours": ("useful", "status-completed"),

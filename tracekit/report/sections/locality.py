@@ -26,7 +26,7 @@ SIZES = 8
 """Maximum number of job sizes shown."""
 
 LEAST_SAMPLES = 60
-"""Sentences leave out groups with fewer samples. In most traces, 60 samples cover an hour of one GPU."""
+"""Minimum number of samples of a group in a sentence. In most traces, 60 samples cover an hour of one GPU."""
 
 PAPER_SIZE = 16
 """The job size in the paper's table of spread."""
@@ -58,7 +58,7 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
-    """Return the rows of a class in which the waits of several jobs are known."""
+    """Return the rows of a class with several known waits."""
     return [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= SEVERAL]
 
 
@@ -167,7 +167,7 @@ def _seen(row: Row, attempts: int | None) -> str:
 
 
 def _beware(attempts: list[int | None]) -> str:
-    """Warn if many samples come from few attempts, because samples of one attempt are similar."""
+    """Warn if many samples come from few attempts. Samples of one attempt are similar."""
     few = [n for n in attempts if n is not None and n < FEW]
     return ". With so few runs, the difference may have other causes" if few else ""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how more or fewer nodes would change waits, if the log's wait is within the interval for further months."""
+    """Say how more or fewer nodes would change waits, if the log's wait is inside the interval for further months."""
     by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
     now = rows[-1]["nodes"]
     if now not in by_nodes:
@@ -41,7 +41,7 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _as_in_the_log(today: Row, log: Row) -> bool:
-    """Return whether the log's wait is within the interval for further months with today's nodes."""
+    """Return whether the log's wait is inside the interval for further months with today's nodes."""
     low, high, recorded = today["p90_wait_low_s"], today["p90_wait_high_s"], log["p90_wait_s"]
     return None in (low, high, recorded) or low <= recorded <= high
 

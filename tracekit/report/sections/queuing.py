@@ -70,7 +70,7 @@ def distributions_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
     charts = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
-        # A curve of zeros would coincide with the edge of the chart.
+        # A curve of zeros would lie on the edge of the chart.
         if any(r["scope"] == "all" and r["p100_s"] for r in own):
             charts.append(curve(own, facts.tenant.column, title=title, of=share, heading=heading))
     waits = [r for r in rows if r["measure"] == "wait" and r["scope"] == "size"]
@@ -132,7 +132,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Chart]:
     when = [Tip("day"), Tip("hour"), Tip("jobs", "jobs, all weeks", ",")]
     jobs = [*when, Tip("come", "jobs per hour")]
     charts = [hours_of_week(drawn, "come", come, hue="series-1", title="Jobs submitted per hour", tips=jobs)]
-    if wait.ends:  # with a single step, the whole map would have one shade
+    if wait.ends:  # a single step would give the whole map one shade
         waits = [*when, Tip("wait", "mean wait (s)", ",")]
         title = "Mean wait by hour of submission"
         charts.append(hours_of_week(drawn, "wait", wait, hue="series-2", title=title, tips=waits))
@@ -156,7 +156,7 @@ TENANTS = 12
 """Maximum number of tenants shown."""
 
 _OUTSTANDING = 1 / 3
-"""A tenant is named if it accounts for at least this share of the waiting time."""
+"""Minimum share of the waiting time of a tenant that is named."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -221,7 +221,7 @@ def _by_size(rows: list[Row]) -> str:
 
 
 def _tail(row: Row) -> str:
-    """Return what a mean wait hides: its 90th percentile, if all waits are known, and a small number of waits."""
+    """Return what a mean wait hides: its 90th percentile, if all waits are known, and a low number of waits."""
     tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
     return f"{tail}{sample_size(row['waits'])}"
 
@@ -231,7 +231,7 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
     vc = tenant.column
     vcs = [_pooled([r for r in rows if r[vc] == name], vc) for name in {r[vc] for r in rows}]
     known = [v for v in vcs if v is not None]
-    # A report may contain only the first rows of a long result, which do not represent the whole.
+    # A report may contain only the first rows of a long result, which are not representative.
     if len(known) < 2 or len(rows) >= ROW_LIMIT:
         return ""
     waits, waited = sum(v["waits"] for v in known), sum(v["waits"] * v["mean_s"] for v in known)

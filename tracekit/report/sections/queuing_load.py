@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEW_HELD = 0.05
-"""If a smaller share of the GPUs is allocated, jobs of the cluster are probably missing from the log."""
+"""Below this share of allocated GPUs, jobs of the cluster are probably missing from the log."""
 
 CLUSTERS = 4
 """Maximum number of clusters shown."""
@@ -49,7 +49,7 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"At the peak, jobs used {count(round(max(sums(rows, 'time', 'running_gpus').values())))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        # A caveat on the first screen may mention a moment with more GPUs than the average of its span.
+        # A caveat on the first screen may mention a moment with more GPUs than its span's average.
         first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
         text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
         owned = {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
@@ -64,7 +64,7 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
     """Return the rows of intervals that end by the last submission, or all rows if there are none.
 
-    Later rows are left out because the log has no later jobs: GPUs seem idle only because the logged jobs end.
+    Later rows are omitted, because the log has no later jobs: GPUs only seem idle as the logged jobs end.
     """
     moments = {r["time"]: local(r["time"], "UTC") for r in rows}
     if facts.last_submission is None or len(moments) < 2:
@@ -78,7 +78,7 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the tenant that waits for the most GPUs, and the tenant that uses the most."""
     if len(rows) >= ROW_LIMIT:
-        # A report contains only the first rows of a long result, which do not represent the whole period.
+        # A report contains only the first rows of a long result, which may not cover the whole period.
         return "The table shows the means over the first intervals. The file contains all intervals."
     vc = facts.tenant.column
     means = _means(submitting(rows, facts), vc)
@@ -153,7 +153,7 @@ def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
         own = [r for r in rows if r["cluster"] == cluster]
         top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # Such a high line would flatten the curve of allocated GPUs.
+            # A line this high would flatten the curve of allocated GPUs.
             owned = ""
             note = f"The '{facts.capacity}' line is not shown because it is far above the others."
         title = cluster or "" if len(clusters) > 1 else ""
@@ -187,7 +187,7 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Chart]:
 
 
 _CHOSEN = ("limit", "dependency", "begin time", "held")
-"""Reasons other than contention. More nodes would not have started these jobs sooner."""
+"""Reasons other than contention: more nodes would not have started these jobs sooner."""
 
 
 def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:

@@ -66,11 +66,11 @@ def _change(row: Row, facts: TraceFacts) -> str:
 
 
 _TRUST = {"close": "yes", "fair": "likely"}
-"""Whether the effects that a twin predicts can be trusted, by grade. For other grades, none are reported."""
+"""Whether a twin's effects can be trusted, by grade. For other grades, none are reported."""
 
 
 def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """If the chart would be empty, say that no job waits for GPUs."""
+    """Say that no job waits for GPUs, if the chart would be empty."""
     if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
         return None
     return "In the last part of the log, no job waits for GPUs in the log or in the simulation."
@@ -119,7 +119,7 @@ def _where(rows: list[Row]) -> str:
 
 
 def _words(row: Row) -> str:
-    """Return the means before and after the change; if jobs are preempted, leave out the wait until the first start."""
+    """Return the means before and after the change, without the wait until the first start if jobs are preempted."""
     parts = []
     for what, words in _MEANS.items():
         if what == "queue" and row["preemptions"] > 0:
@@ -176,9 +176,9 @@ def _intervals(rows: list[Row], what: str, words: str, note: str) -> Chart:
 
 
 _MUCH = 0.05
-"""If more than this share of the GPU time was on GPUs that the replayed cluster does not have, a sentence says so."""
+"""A sentence mentions GPU time on GPUs that the replayed cluster lacks, if its share is above this."""
 _SEEN = 0.03
-"""Shares that differ by less look the same in a chart from 0 to 100 %, because a dot has this width."""
+"""Width of a dot in a chart from 0 to 100 %. Shares that differ by less look the same."""
 _TIMES = {
     "jct": ("Completion time", "completion time"),
     "queue": ("Waiting", "wait until the first start"),
@@ -394,7 +394,7 @@ _MARKS = {
 
 
 def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
-    """Return a row that also represents other policies, with its label, what the policies know, and its mark.
+    """Return a row that also represents other policies, with its label, the policies' knowledge, and its mark.
 
     The twin keeps its mark even if it is combined with other policies. The log is not a policy and has its own line.
     """
@@ -443,7 +443,7 @@ def _spans(rows: list[Row], what: str, note: str) -> Chart:
 
 
 _LEFT = 0.5
-"""If the log's line is further right on the axis than this, its label is on its left side [0..1]."""
+"""Position of the log's line from which its label is on its left [0..1]."""
 _POLICIES, _RECORDED = ([{"filter": f"datum.mark {sign} '{_LOG}'"}] for sign in ("!==", "==="))
 """Transforms that keep only the rows of policies, and only the row of the log."""
 

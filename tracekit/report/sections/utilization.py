@@ -43,7 +43,7 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
             n, total = pooled.get(row["gpu_count"], (0, 0.0))
             pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
     samples = sum(n for n, _ in pooled.values())
-    # Results for sizes with little GPU time would be noise.
+    # Sizes with little GPU time would only add noise.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
         return None

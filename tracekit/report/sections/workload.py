@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 POINTS = 60
-"""Maximum number of points on a curve, because a page cannot show more."""
+"""Maximum number of points on a curve. A page cannot show more."""
 
 HEAVIEST = 0.1
-"""Share of the users that the sentence is about, if the trace has enough users."""
+"""Share of users in the sentence, if the trace has enough users."""
 
 _CURVES = {
     "gpu_time_share": "GPU time",
@@ -54,7 +54,7 @@ def concentration_chart(rows: list[Row], _: TraceFacts) -> Chart | None:
     have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
     if not have or len(rows) < 2:
         return None
-    # The curve bends near its start, so it includes all users there and a sample of the others.
+    # The curve bends near its start, so it includes all users there and a sample of the rest.
     picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
     by = series("of", have.values())
     of = "time" if len(have) > 1 else next(iter(have.values()))
@@ -142,7 +142,7 @@ RECURRING = 5
 """Minimum number of jobs for a group to count as recurring in the PAI study."""
 
 LEAST_GROUPS = 10
-"""If there are fewer groups, they are job classes, such as the service classes in openb, and not recurring jobs."""
+"""Fewer groups are job classes, such as the service classes in openb, not recurring jobs."""
 
 
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:

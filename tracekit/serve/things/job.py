@@ -129,7 +129,7 @@ def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
     if since is None:
         return []
     view = next(view.sql for view in list_views() if view.name == "attempt_samples")
-    # Apply the view's rule only to the rows of this job, because the view itself would join the rows of all jobs.
+    # Apply the view's rule only to the rows of this job. The view itself would join the rows of all jobs.
     samples = f"""
         WITH attempts AS (SELECT * FROM main.attempts WHERE job_id = $name),
         placements AS (SELECT * FROM main.placements WHERE job_id = $name),

@@ -83,7 +83,7 @@ def node(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: 
 
 
 def _times(con: duckdb.DuckDBPyConnection, sql: str, name: str) -> tuple[datetime, datetime] | None:
-    """Return the first and last time that a query finds, or None if there are none or they are equal."""
+    """Return a query's first and last time, or None if there are none or they are equal."""
     first, last = con.execute(sql, {"name": name}).fetchall()[0]
     return (first, last) if first is not None and last > first else None
 

@@ -30,12 +30,12 @@ _NAMES = {
 
 
 def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words: str) -> str | Thing:
-    """Return the address of the item with exactly this name, or a page with the names that contain it.
+    """Return the address of the item with this name, or a page of names that contain it.
 
     Parameters
     ----------
     words : str
-        Words to search for. The case of letters does not matter for parts of names.
+        Words to search for. Parts of names match in any letter case.
     """
     words = words.strip()[:LONGEST]
     exact: list[str] = []

@@ -50,7 +50,7 @@ _LABELS = {
     "attempt_count": "attempts",
     "instance_count": "instances",
 }
-"""Labels for columns of a job or a node that need no context."""
+"""Labels for job or node columns outside a table."""
 
 _MANY = 4
 """Maximum number of values of a list shown in a cell."""
@@ -177,7 +177,7 @@ def table(
     note: str = "",
     empty: str = "",
 ) -> Table:
-    """Convert rows to a table, without the columns that have no known value.
+    """Convert rows to a table, without columns that have no known value.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def table(
     note : str
         A sentence above the table.
     empty : str
-        The sentence that replaces an empty table.
+        The sentence to show instead of an empty table.
     """
     if not rows:
         return Table(title, note=empty)

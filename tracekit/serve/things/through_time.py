@@ -25,7 +25,7 @@ STEPS = 200
 """Maximum number of intervals in a chart."""
 
 _LEAST_S = 60
-"""Minimum length of an interval [s], because telemetry is rarely finer."""
+"""Minimum length of an interval [s]. Telemetry is rarely finer."""
 
 HELD = """
     SELECT
@@ -114,7 +114,7 @@ _HEIGHT = 140
 
 
 def held_chart(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: float | None = None) -> list[Chart]:
-    """Draw the allocated GPUs over time, with `owned` as a line above. If there are no rows, return no chart."""
+    """Draw the allocated GPUs over time, with `owned` as a line above, or return no chart if there are no rows."""
     if not rows:
         return []
     marks, note = [steps("series-1")], "Mean of each interval."

@@ -28,7 +28,7 @@ TELEMETRY = ("gpu_utilization", "host_utilization")
 """Tables that are split by day; each task reads the other tables in full."""
 
 MOST_MERGED_ROWS = 5_000_000
-"""Maximum number of merged rows passed to the tasks of a later merge; beyond it, Spark's SQL does that merge."""
+"""Maximum number of merged rows to pass to the tasks of a later merge. Above it, Spark's SQL does that merge."""
 
 _MEMORY = "1GB"
 _BATCH = 10_000
@@ -78,7 +78,7 @@ def merge_by_day(
     session : SparkSession
         The session that runs the tasks.
     con : DuckDB connection
-        A connection on this machine with everything that the part's statement names, used only to find types.
+        A connection on this machine with everything in the part's statement, used only to find types.
     trace : Trace
         The Trace.
     part : Part
@@ -104,7 +104,7 @@ def merge_by_day(
     adding = [getattr(f, way)(name).alias(name) for name, way in ways.items() if way is not None]
     keys = [name for name, way in ways.items() if way is None]
     merged = parts.groupBy(*keys).agg(*adding) if adding else parts.dropDuplicates(keys)
-    # A sum of integers or decimals keeps its type, because DuckDB's own sum is already that wide.
+    # A sum of integers or decimals keeps its type, because DuckDB's sum is already that wide.
     return merged.selectExpr(*[f"CAST(`{n}` AS {TYPES.get(k, k)}) AS `{n}`" for n, k in kinds.items()])
 
 

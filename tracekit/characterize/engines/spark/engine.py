@@ -43,8 +43,8 @@ class SparkEngine(Engine):
     seconds : float
         Time limit for Spark to start and for its executors to answer [s].
     large_rows : int
-        Percentiles over a table with at least this many rows are computed from value counts, which takes longer but
-        bounds memory.
+        From this number of rows in a table, percentiles are computed from value counts, which is slower but bounds
+        memory.
     """
 
     name = "spark"
@@ -118,7 +118,7 @@ class SparkEngine(Engine):
     ) -> TimelineRows:
         """Compute a timeline with one Spark task per cluster if the clusters share no nodes, otherwise on this machine.
 
-        A single cluster is one sequence of events, so it is computed on one machine.
+        A single cluster is a sequence of events, so it is computed on one machine.
         """
         from tracekit.characterize.engines.spark.by_cluster import run_by_cluster
 

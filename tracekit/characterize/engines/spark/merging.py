@@ -1,4 +1,4 @@
-"""Split a statement at the common tables that its header lists as computable by day and then mergeable."""
+"""Split a statement at the common tables that its header lists as mergeable by day."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAYS: dict[type[exp.Expr], str] = {
     exp.LogicalOr: "bool_or",
     exp.LogicalAnd: "bool_and",
 }
-"""For each aggregate, the aggregate that combines the parts' values into the value of the whole."""
+"""For each aggregate, the one that merges partial values."""
 
 
 def merged_name(owner: str, table: str) -> str:

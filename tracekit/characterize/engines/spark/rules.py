@@ -1,8 +1,7 @@
 """Rules that rewrite DuckDB's SQL so that Spark gives the same answer, with one function per rule.
 
-sqlglot translates one dialect to the other but reports no errors. A wrong translation either fails in Spark or, worse,
-gives different numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both
-engines.
+sqlglot translates between the dialects but reports no errors. A wrong translation fails in Spark or, worse, gives
+different numbers. Each rule changes the syntax tree of one statement and has its own test, which runs both engines.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _named(tree: exp.Expr, name: str) -> Iterator[exp.Anonymous]:
 
 
 def _each(tree: exp.Expr, kind: type[E]) -> Iterator[E]:
-    # Inner calls come last, so replacing an outer call keeps the calls inside it.
+    # Inner calls come last, so replacing an outer call keeps its inner calls.
     yield from list(tree.find_all(kind))
 
 
@@ -102,7 +101,7 @@ def _double(node: exp.Expr) -> exp.Expr:
 
 
 def mean_of_decimals(tree: exp.Expr) -> exp.Expr:
-    """Write avg of a decimal as its exact sum / count in DOUBLE, because Spark truncates it after a few places."""
+    """Write the avg of a decimal as exact sum / count in DOUBLE, because Spark truncates it after a few places."""
     for node in _each(tree, exp.Avg):
         value = node.this
         if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
@@ -241,7 +240,7 @@ def wide_integers(tree: exp.Expr) -> exp.Expr:
 
 
 _WHOLE = 2**52
-"""Value from which on every DOUBLE is an integer, because a DOUBLE has 53 binary places."""
+"""Value from which every DOUBLE is an integer (53 binary places)."""
 
 
 def decimal_of_double(tree: exp.Expr) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""Start Spark, or report within a bounded time, in one line, why it cannot be used."""
+"""Start Spark, or report in one line, within a time limit, why it cannot be used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCAL = "local[*]"
 """The default master: all processors of this machine."""
 
 LARGE_ROWS = 50_000_000
-"""Minimum rows of a table from which percentiles are computed from value counts."""
+"""Number of rows of a table from which percentiles are computed from value counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
 """Releases with which every query was compared with DuckDB's answer, by their first two numbers."""
@@ -203,7 +203,7 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
-        # A task has one processor, but Polars would start a thread for each processor of the machine.
+        # A task has one processor, but Polars would start a thread per processor of the machine.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
         **MEANINGS,
     }
@@ -213,7 +213,7 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         if value != MEANINGS.get(name, value):
             what = f"{name}={value} would change the answers"
             raise UsageError(what, where=_WHERE, hint=f"leave it out: tracekit sets {MEANINGS[name]}")
-        # The user's Java options follow ours, without which times would be in a different zone.
+        # The user's Java options follow ours. Without ours, times would be in a different zone.
         found[name] = f"{found[name]} {value}" if name.endswith(".extraJavaOptions") and name in found else value
     return found
 
@@ -232,7 +232,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
     """Check which version of tracekit the executors have."""
     context = session.sparkContext
 
-    # Defined here, because Spark then sends it as code: a machine without tracekit could not import it.
+    # Defined here so that Spark sends it as code: a machine without tracekit could not import it.
     def version_there(_: int) -> tuple[str, str]:
         import socket as there
 
@@ -267,7 +267,7 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
     if session is not None:
-        # A dead Java process cannot be asked to stop, and one without its master may not answer.
+        # A dead Java process cannot be stopped, and one without its master may not answer.
         with suppress(Exception):
             within(_STOP_S, session.stop)
     # The accumulator server would print a stack trace when the Java process disconnects.
@@ -277,7 +277,7 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
             within(_CONNECT_S, server.shutdown)
     for process in processes:
         end_process(process)
-    # PySpark keeps the context of a Java process that is gone, and would return it again.
+    # PySpark keeps the context of a dead Java process, and would return it again.
     SparkContext._active_spark_context = None  # noqa: SLF001
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001

@@ -53,7 +53,7 @@ class TraceViews:
     con : DuckDB connection
         A connection with the tables that describe the Trace.
     large_rows : int
-        Percentiles over a table with at least this many rows are computed from value counts (`percentiles.by_counts`).
+        From this number of rows in a table, percentiles are computed from value counts (`percentiles.by_counts`).
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TraceViews:
     def _merge(
         self, name: str, query: Query, table: str, sql: str, values: Mapping[str, Value], views: set[str]
     ) -> None:
-        """Compute a common table by day; its rows are then available to Spark, to later tasks, and on this machine."""
+        """Compute a common table by day, and make its rows available to Spark, to later tasks, and on this machine."""
         rewritten = {
             view.name: tail(view, self._merged[view.name]).sql(dialect="duckdb")
             for view in list_views()
@@ -155,7 +155,8 @@ class TraceViews:
     def rows(self, tree: exp.Expr, values: Mapping[str, Value], where: Path) -> pa.Table:
         """Run a statement on Spark and return its rows.
 
-        A common table that is read in several places is computed once, as in DuckDB; Spark would compute it each time.
+        A common table that is read in several places is computed once, as in DuckDB. Spark would recompute it each
+        time.
         """
         self.need(relations(tree))
         arguments = dict(values) or None
@@ -224,7 +225,7 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
             hint="use --engine duckdb, or copy the Trace to disk",
         )
     files = [str(file.absolute()) for file in trace.files(table)]
-    # With a given schema, Spark need not open each file and does not read folder names as columns.
+    # With a given schema, Spark does not open each file, and does not read folder names as columns.
     frame = session.read.schema(stored).parquet(*files) if files else session.createDataFrame([], stored)
     if files and (taken := trace.condition_sql(table)):
         # Jobs and nodes, which a condition may name, come before the tables that it applies to.

@@ -49,7 +49,7 @@ class SparkTasks:
     def in_order(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[R]:
         """Yield the result of `work` for each item, in the order of the items.
 
-        The number of items started or finished but not yet consumed is at most twice the number of executor processors.
+        At most twice as many items as executor processors are started or finished but not yet consumed.
 
         Raises
         ------
