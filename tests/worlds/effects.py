@@ -9,8 +9,8 @@ import numpy as np
 
 import tracekit
 from tests.worlds.kinds import make_site
-from tests.worlds.site import first_waits, last_limits, simulate, with_nodes
-from tests.worlds.slurm_dump import write_logs
+from tests.worlds.site import Outage, first_waits, last_limits, simulate, with_nodes
+from tests.worlds.slurm_dump import START, write_logs
 from tracekit.calibration.api import calibrate
 from tracekit.calibration.twins import TwinReplays
 from tracekit.progress import Progress
@@ -81,13 +81,14 @@ def judged_site(kind: str, seed: int, folder: Path) -> list[Judged]:
         apart = one.name if any(node.partitions == (one.name,) for node in site.nodes) else None
         own = [truth.place[name] for name in one.bench.jobs.job_id.to_list()]
         effects = []
+        since = 0 if one.since is None else int((one.since.replace(tzinfo=START.tzinfo) - START).total_seconds())
         changes: dict[str, tuple[Change, Site]] = {
-            name: (policy, _under(site, rules)) for name, (policy, rules) in ORDERS.items()
+            name: (policy, _under(site, rules, since)) for name, (policy, rules) in ORDERS.items()
         }
         nodes = one.bench.cluster(one.settings).machines
         for asked in MORE:
             more = one.bench.more_nodes(one.settings, asked / nodes)
-            changes[f"+{more.nodes}"] = more, with_nodes(site, more.nodes, apart)
+            changes[f"+{more.nodes}"] = more, _with_nodes_since(site, more.nodes, apart, since)
         for name, (made, other) in changes.items():
             effect = twin.effect(made, "queue")
             if isinstance(effect, str):
@@ -117,7 +118,16 @@ class _Truth:
         return self._known[name]
 
 
-def _under(site: Site, rules: dict[str, str]) -> Site:
-    """Return the site with changed rules, before and after a change of its rules in the middle."""
-    later = None if site.later is None else (site.later[0], replace(site.later[1], **rules))  # type: ignore[arg-type]
-    return replace(site, rules=replace(site.rules, **rules), later=later)  # type: ignore[arg-type]  # fields of Rules
+def _under(site: Site, rules: dict[str, str], since: int) -> Site:
+    """Return the site with changed rules from a time on."""
+    if not since:
+        return replace(site, rules=replace(site.rules, **rules))  # type: ignore[arg-type]  # fields of Rules
+    _, then = site.later or (0, site.rules)
+    return replace(site, last=(since, replace(then, **rules)))  # type: ignore[arg-type]  # as above
+
+
+def _with_nodes_since(site: Site, more: int, partition: str | None, since: int) -> Site:
+    """Return the site with more nodes from a time on."""
+    found = with_nodes(site, more, partition)
+    new = range(len(site.nodes), len(found.nodes)) if since else ()
+    return replace(found, outages=[*found.outages, *(Outage(0, since, node) for node in new)])

@@ -120,6 +120,8 @@ class Site:
     rules: Rules = field(default_factory=Rules)
     later: tuple[int, Rules] | None = None
     """Time from which other rules apply, and these rules."""
+    last: tuple[int, Rules] | None = None
+    """The same for a second change of the rules."""
     reservations: list[Reservation] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
 
@@ -197,8 +199,9 @@ class _Simulation:
         for r in site.reservations:
             self._at(r.begin, _RULES, 0)
             self._at(r.end, _RULES, 0)
-        if site.later:
-            self._at(site.later[0], _RULES, 1)
+        for number, change in enumerate((site.later, site.last), 1):
+            if change is not None:
+                self._at(change[0], _RULES, number)
         self._go()
 
     def _at(self, time: int, what: int, which: int, more: int = 0) -> None:
@@ -226,8 +229,9 @@ class _Simulation:
                 for k in [k for k, (_, nodes) in self.running.items() if node in nodes]:
                     self._requeue(k, "node_fail")
         elif which:
-            assert self.site.later is not None
-            self.rules = self.site.later[1]
+            change = (self.site.later, self.site.last)[which - 1]
+            assert change is not None
+            self.rules = change[1]
 
     def _start(self, k: int, nodes: tuple[int, ...]) -> None:
         self._take(self.free, self.jobs[k], nodes)

@@ -266,7 +266,8 @@ cdef inline int fail(State s, int64_t index) except -1:
     """Stop every job that has GPUs on the given node because the node failed."""
     cdef int64_t i, j, link, place, first
     cdef Globals* g = &s.g[0]
-    if s.nodes[index].free == s.nodes[index].gpus and not g.keeps: # a mechanism that keeps records has jobs without GPUs
+    # Under a mechanism that keeps records, a node with all GPUs free may run jobs without GPUs.
+    if s.nodes[index].free == s.nodes[index].gpus and not g.keeps:
         return 0
     first = g.broken
     for i in range(g.event_size):

@@ -300,7 +300,7 @@ cdef inline bint site_try(State s, Key key, SiteRules r, int64_t j):
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef Need* need = &r.needs[r.need[j]]
     cdef int64_t passes = r.facts[0].passes
-    if need.nodes == 0: # a job that runs elsewhere
+    if need.nodes == 0:  # a job that runs elsewhere
         begin_on(s, key, r, j, job_class, need)
         return True
     if r.lines[need.line].closed == passes or at_limit(s, r, j):

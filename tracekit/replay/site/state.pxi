@@ -31,8 +31,8 @@ cdef struct Room:
     int32_t gpus, chosen, place, spare
 
 
-# Number of passes so far, of waiting and of running jobs, what happens behind a job that cannot start, whether the order
-# depends on the GPUs that owners use, and the number of jobs that others stopped in this pass.
+# Number of passes so far, of waiting and of running jobs, what happens behind a job that cannot start, whether the
+# order depends on the GPUs that owners use, and the number of jobs that others stopped in this pass.
 cdef struct SiteFacts:
     int64_t passes, waiting, running, backfill, shared, stopped
 
