@@ -289,17 +289,15 @@ class Rules:
 
     @property
     def complexity(self) -> int:
-        """Number of settings that differ from the defaults. Of two equally good candidates, the simpler one wins.
-
-        A limit among the rules of a site counts as one setting, so it wins against the same limit without the other
-        rules: the change of an order then keeps the limit.
-        """
+        """Number of settings that differ from the defaults. Of two equally good candidates, the simpler one wins."""
         found = sum(getattr(self, f.name) != f.default for f in fields(self))
         if self.site is None:
             return found
-        site = self.site
-        own = (site.behind != "passing") + sum(map(len, (site.tiers, site.limits, site.preempts)))
-        return own + (self.order != "arrival" if site.limits else found)
+        return (
+            found
+            + (self.site.behind != "passing")
+            + sum(map(len, (self.site.tiers, self.site.limits, self.site.preempts)))
+        )
 
 
 _PLAIN = Rules()
