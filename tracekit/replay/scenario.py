@@ -161,7 +161,8 @@ class Scenario:
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         checkpoints = None
         if self.outages is not None:
-            if cluster is not usable:  # a policy that borrows nodes knows only its own changes of nodes
+            # A policy that borrows nodes knows only its own changes of nodes.
+            if cluster is not usable or not getattr(mechanism, "takes_outages", False):
                 raise outages_unsupported(policy.label)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
