@@ -16,6 +16,7 @@ from tracekit.errors import UsageError
 from tracekit.replay.clusters import cluster as clusters
 from tracekit.replay.clusters.of_trace import joined
 from tracekit.replay.jobs import Others
+from tracekit.replay.outcome import LOG_KINDS
 
 if TYPE_CHECKING:
     from tests.worlds.site import Job, Site
@@ -274,3 +275,31 @@ def test_every_start_is_that_of_the_site_simulator(kind: str, rules: Rules) -> N
 def test_every_start_of_whole_sites(kind: str, seed: int) -> None:
     site = shortened(kind, seed, 2000)
     check(site, site.rules)
+
+
+def runs_of(site: Site) -> list[tuple[int, int, int, bool]]:
+    """Return start [s], end [s] and job of each run in a replay, and whether it was stopped, by start."""
+    outcome = run_engine(jobs_of(site.jobs), cluster_of(site), policy_of(site.rules))
+    assert outcome.log is not None
+    found, begun = [], {}
+    for row in outcome.log:
+        time, kind, job = (int(row[name]) for name in ("time_ms", "kind", "job"))
+        if kind == LOG_KINDS["start"]:
+            begun[job] = time // 1000
+        elif kind in {LOG_KINDS["stop"], LOG_KINDS["fail"], LOG_KINDS["finish"]}:
+            found.append((begun[job], time // 1000, job, kind != LOG_KINDS["finish"]))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("count", [250, pytest.param(2000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["preemption", "outages"])
+def test_every_run_of_jobs_that_are_stopped(kind: str, seed: int, count: int) -> None:
+    site = shortened(kind, seed, count)
+    expected = sorted(
+        (run.start, run.end, k, run.how in {"preempted", "node_fail"})
+        for k, runs in enumerate(simulate(site))
+        for run in runs
+    )
+    assert any(stopped for *_, stopped in expected)
+    assert runs_of(site) == expected

@@ -2,7 +2,7 @@
 
 The simulator is written in plain Python and shares nothing with the replay engine. `Rules` defines its rules. The true
 effect of a change comes from the same simulation under changed rules. All times are whole seconds. A pass follows each
-moment at which something happens:
+moment at which something happens, and one more pass follows if jobs were stopped for others:
 
 1. Waiting jobs are considered in the order of the partition's tier, then `Rules.order`, then submission and number.
 2. A job at a limit is skipped and blocks nobody.
@@ -189,7 +189,7 @@ class _Simulation:
         self.running: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.runs: list[list[Run]] = [[] for _ in site.jobs]
         self.held_by: list[str | None] = [None] * len(site.jobs)
-        self.now = 0
+        self.now = self.stopped = 0
         self.events: list[tuple[int, int, int, int]] = []
         for k, job in enumerate(site.jobs):
             self._at(job.submit + job.hold, _SUBMIT, k)
@@ -210,10 +210,14 @@ class _Simulation:
     def _go(self) -> None:
         while self.events:
             self.now = self.events[0][0]
+            happened = False
             while self.events and self.events[0][0] == self.now:
                 _, what, which, more = heapq.heappop(self.events)
+                # The end of a run that was stopped before is no event.
+                happened |= what != _END or (len(self.runs[which]) == more and which in self.running)
                 self._happen(what, which, more)
-            self._pass()
+            if happened and self._pass():
+                self._pass()
 
     def _happen(self, what: int, which: int, more: int) -> None:
         if what == _SUBMIT:
@@ -264,7 +268,9 @@ class _Simulation:
             for i, amount in enumerate(job.need()):
                 free[n][i] -= sign * amount
 
-    def _pass(self) -> None:
+    def _pass(self) -> bool:
+        """Start jobs, and return whether others were stopped for them."""
+        stopped = self.stopped
         promises: dict[str, _Promise] = {}
         closed: set[str] = set()
         failed: set[tuple[object, ...]] = set()
@@ -292,6 +298,7 @@ class _Simulation:
                 promise = self._promise(job)
                 if promise is not None:
                     promises[job.partition] = promise
+        return self.stopped > stopped
 
     def _key(self, k: int) -> tuple[float, ...]:
         job = self.jobs[k]
@@ -381,6 +388,7 @@ class _Simulation:
                 for victim in stopped:
                     if set(self.running[victim][1]) & set(nodes):
                         self._requeue(victim, "preempted")
+                        self.stopped += 1
                 return nodes
         return None
 

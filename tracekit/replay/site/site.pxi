@@ -373,9 +373,13 @@ cdef inline int site_pass(State s, Key key, SiteRules r) except -1:
             r.waiting[kept] = j
             kept += 1
     f.waiting = kept
-    for i in range(f.stopped):
+
+
+cdef inline int join_stopped(SiteRules r) except -1:
+    cdef int64_t i
+    for i in range(r.facts[0].stopped):
         join_site(r, r.stopped[i])
-    f.stopped = 0
+    r.facts[0].stopped = 0
 
 
 cdef inline int site_take_note(State s, Key key, SiteRules r, int64_t submitted) except -1:
@@ -409,4 +413,10 @@ def run_site(State s, Key key, SiteRules r, int64_t instants):
                 s.domains[s.touched[i]].touched = 0
             g.touched = 0
             site_pass(s, key, r)
+            # What stopped jobs leave free goes to others at once. Only one more pass, as rules may let jobs stop each
+            # other.
+            if r.facts[0].stopped > 0:
+                join_stopped(r)
+                site_pass(s, key, r)
+                join_stopped(r)
     return True
