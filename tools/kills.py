@@ -42,7 +42,12 @@ if TYPE_CHECKING:
     from tools.fuzzing.commands import Command
 
 _SOURCE = ROOT / "sample_traces" / "slurm-outages"
-_RESUMED = {"sweep": "out/runs/", "datasets fetch": "out/(.tracekit-fetch|tracekit-dataset.json)"}
+_RESUMED = {
+    "sweep": "out/runs/",
+    "calibrate --shard": "out.toml.runs/",
+    "plan --shard": "out.runs/",
+    "datasets fetch": "out/(.tracekit-fetch|tracekit-dataset.json)",
+}
 """Commands that resume, and the pattern of the finished work that a killed run keeps for the next one."""
 _HIDDEN = re.compile(r"\.(?P<output>[^/]+)\.(?:partial|old)-\d+")
 _VARIES = re.compile(rb'"(?:fetched|wall_s|jobs_per_s|check)": "?[^",}]*"?')

@@ -127,6 +127,8 @@ def writing_commands(mirror: str) -> dict[str, Command]:
         "guidelines": lambda p: ["guidelines", str(p.trace), "-o", str(p.out)],
         "efficiency": lambda p: ["efficiency", str(p.trace), "-f", "csv", "-o", str(p.out)],
         "calibrate": lambda p: ["calibrate", str(p.trace), "-o", str(p.out)],
+        "calibrate --shard": lambda p: ["calibrate", str(p.trace), "-o", f"{p.out}.toml", "--shard", "1/2"],
+        "plan --shard": lambda p: [*COMMANDS["plan"](p), "--shard", "1/2"],
         "fit": lambda p: ["fit", str(p.trace), "-o", f"{p.out}.json", "--plots", str(p.out), "--bootstrap", "0"],
         "generate": lambda p: ["generate", str(p.trace), "--jobs", "500", "-o", str(p.out)],
         "datasets fetch": lambda p: [*fetch, str(p.out)],
