@@ -481,11 +481,14 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
         if trace.has("nodes") and trace.has("node_events"):
             makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
-            if _has_attempts(trace, cluster, "node_fail", another=True):
+            # Only the jobs of a site know which part of their work was lost (see `Jobs.failed_ms`).
+            if may_be_site(jobs) and _has_attempts(trace, cluster, "node_fail", another=True):
                 makers["outages"] = partial(_stated, trace, jobs, cluster, events=True, stops=True)
     reasons = WaitReasons.of(trace, jobs)
     preempts = _has_attempts(trace, cluster, "preempted")
-    stoppers = _stoppers(trace, jobs) if preempts and may_be_site(jobs) else ()
+    # In SWF, preempted parts are continued, and no rule of a site can continue a job.
+    stops = preempts and may_be_site(jobs) and trace.manifest.format != "swf"
+    stoppers = _stoppers(trace, jobs) if stops else ()
     return Workbench(jobs, makers, seen, _holds(trace, jobs), preempts, stoppers, reasons, seed=seed)
 
 

@@ -14,6 +14,7 @@ from tracekit.replay.engine.run import Run
 from tracekit.replay.engine.state import NONE, struct_dtype
 from tracekit.replay.keys import by_arrival, engine_key
 from tracekit.replay.native import compiled
+from tracekit.replay.outages.asked import saves_nothing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -220,10 +221,9 @@ def _kinds(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
 
 def _without_checkpoints(saving: Checkpoints, others: WithOthers) -> Checkpoints:
     """Return the checkpoints of jobs, for these jobs and others, which save none."""
-    n = len(others.jobs)
-    period, progress = np.full(n, 1 << 62, np.int64), np.full(n, 1_000_000, np.int32)
-    period[others.own], progress[others.own] = saving.period_ms, saving.progress_ppm
-    return replace(saving, period_ms=period, progress_ppm=progress)
+    made = replace(saves_nothing(len(others.jobs)), restart_ms=saving.restart_ms)
+    made.period_ms[others.own], made.progress_ppm[others.own] = saving.period_ms, saving.progress_ppm
+    return made
 
 
 def _own(outcome: Outcome, own: Longs) -> Outcome:

@@ -69,9 +69,11 @@ def _with_arrays(trace: Trace, jobs: Jobs) -> Jobs:
     Such an array always ran as many tasks as the limit allows while a task waited for it, so the most tasks that ran at
     once are the limit.
     """
-    columns = trace.scan("jobs").select("job_id", "group", limited=pl.col("wait_reason") == _AT_LIMIT)
-    limited = columns.filter("limited").select("group").unique().drop_nulls()
-    table = columns.join(limited, on="group", how="semi").unique("job_id", keep="first").collect()
+    columns = trace.scan("jobs").select("job_id", "cluster", "group", limited=pl.col("wait_reason") == _AT_LIMIT)
+    limited = columns.filter("limited").select("cluster", "group").unique().drop_nulls("group")
+    # Clusters may give their arrays the same numbers.
+    table = columns.join(limited, on=["cluster", "group"], how="semi", nulls_equal=True)
+    table = table.unique("job_id", keep="first").collect()
     own = pl.DataFrame({"job_id": jobs.job_id}).join(table, on="job_id", how="left", maintain_order="left")
     known = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
     names = own["group"].drop_nulls().unique(maintain_order=True)
@@ -151,6 +153,7 @@ def others_of_trace(trace: Trace, jobs: Jobs, cluster: str | None) -> Others | N
 
 
 _BEFORE = dt.timedelta(days=1)
+"""How much earlier than the first GPU job a replay may begin; our choice."""
 
 
 def _same_site(trace: Trace, cluster: str | None) -> list[str]:
