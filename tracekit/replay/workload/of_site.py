@@ -72,8 +72,8 @@ def _with_arrays(trace: Trace, jobs: Jobs) -> Jobs:
     columns = trace.scan("jobs").select("job_id", "cluster", "group", limited=pl.col("wait_reason") == _AT_LIMIT)
     limited = columns.filter("limited").select("cluster", "group").unique().drop_nulls("group")
     # Clusters may give their arrays the same numbers.
-    table = columns.join(limited, on=["cluster", "group"], how="semi", nulls_equal=True)
-    table = table.unique("job_id", keep="first").collect()
+    tasks = columns.join(limited, on=["cluster", "group"], how="semi", nulls_equal=True)
+    table = tasks.unique("job_id", keep="first").collect()
     own = pl.DataFrame({"job_id": jobs.job_id}).join(table, on="job_id", how="left", maintain_order="left")
     known = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
     names = own["group"].drop_nulls().unique(maintain_order=True)
